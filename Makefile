@@ -1,0 +1,43 @@
+# Thin wrappers over the CMake presets (cmake --list-presets).
+#   make           build; the program is build/rlk
+#   make setup     install the Debian packages that are missing (needs root or sudo)
+#   make demo      setup, build, the main job on the CPU by both routes, and the report
+#   make test      setup, build, all tests but the long ones
+#   make test-long the long ones: exhaustive sweeps
+#   make asan      the tests under the address and undefined-behaviour sanitizers
+#   make install   install under PREFIX (default /usr/local)
+
+JOBS   ?= $(shell nproc)
+PREFIX ?= /usr/local
+DEMO   ?= runs/demo
+
+.PHONY: all setup build demo test test-long asan install clean
+
+all: build
+
+setup:
+	@tools/setup_debian
+
+build:
+	@test -f build/build.ninja || cmake --preset cpu
+	@cmake --build --preset cpu -j $(JOBS)
+
+demo: setup build
+	@tools/demo $(DEMO)
+
+test: setup build
+	@ctest --preset cpu -j $(JOBS)
+
+test-long: setup build
+	@ctest --test-dir build --output-on-failure -L long
+
+asan: setup
+	@cmake --preset asan
+	@cmake --build --preset asan -j $(JOBS)
+	@ctest --preset asan -j $(JOBS)
+
+install: build
+	@cmake --install build --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-asan build-verify build-clang

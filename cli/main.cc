@@ -1,0 +1,66 @@
+// rlk: the program. A verb parses its arguments, calls the library, prints.
+#include <cstdio>
+#include <exception>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/verbs.h"
+#include "rlk/core/error.h"
+
+namespace {
+
+constexpr const char* kDescription =
+    "Reinforcement learning with two engines whose log-probabilities are the same bytes.\n"
+    "\n"
+    "Typical use:\n"
+    "  rlk init --config examples/demo/model.json --seed 1 --out runs/model\n"
+    "  rlk rl --config examples/demo/rl.json --set model.path=$PWD/runs/model --out runs/strict\n"
+    "  rlk report --out report.html runs/strict\n"
+    "  rlk compare runs/a runs/b\n"
+    "\n"
+    "Results go to standard output, progress to standard error.";
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done or equal, 1 bytes differ, 2 bad input or nothing comparable,\n"
+    "3 not available on this machine, 130 interrupted.\n"
+    "`rlk VERB --help` explains a verb; `rlk rl --help-config` every key of a run's configuration.";
+
+int exit_code_of(rlk::ErrorCode code) {
+  switch (code) {
+    case rlk::ErrorCode::kNotAvailable:
+    case rlk::ErrorCode::kUnsupported: return rlk::cli::kNotAvailable;
+    case rlk::ErrorCode::kInterrupted: return rlk::cli::kInterrupted;
+    default: return rlk::cli::kBadInput;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(kDescription, "rlk");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  int exit_code = rlk::cli::kOk;
+  rlk::cli::add_rl(app, exit_code);
+  rlk::cli::add_sft(app, exit_code);
+  rlk::cli::add_init(app, exit_code);
+  rlk::cli::add_generate(app, exit_code);
+  rlk::cli::add_score(app, exit_code);
+  rlk::cli::add_compare(app, exit_code);
+  rlk::cli::add_report(app, exit_code);
+  rlk::cli::add_contract(app, exit_code);
+  rlk::cli::add_env(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? rlk::cli::kOk : rlk::cli::kBadInput;
+  } catch (const rlk::Error& e) {
+    fmt::print(stderr, "rlk: error ({}): {}\n", rlk::to_string(e.code()), e.what());
+    return exit_code_of(e.code());
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "rlk: error: {}\n", e.what());
+    return rlk::cli::kBadInput;
+  }
+  return exit_code;
+}

@@ -1,0 +1,106 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/verbs.h"
+#include "rlk/core/error.h"
+#include "rlk/rl/run.h"
+
+namespace rlk::cli {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::string out;
+  std::string route;
+  std::vector<std::string> overrides;
+  bool resume = false;
+  bool json = false;
+  bool help_config = false;
+};
+
+void show(const RunProgress& p) {
+  // Without a terminal one line in ten is enough.
+  if (!stderr_is_terminal() && p.step % 10 != 0 && p.step != 1 && p.step != p.steps) return;
+  fmt::print(stderr, "{}step {:>{}}/{}  reward {:.3f}  mismatches {} of {}  {:>6} tok/s  left {}{}",
+             stderr_is_terminal() ? "\r\x1b[K" : "", p.step, std::to_string(p.steps).size(), p.steps,
+             p.reward_mean, with_commas(p.mismatch_count), with_commas(p.compared),
+             with_commas(static_cast<std::int64_t>(p.tokens_per_s)), clock_text(p.seconds_left),
+             !stderr_is_terminal() || p.step == p.steps ? "\n" : "");
+}
+
+void print_summary(const RunSummary& s, const std::string& out) {
+  fmt::print("route {}: {} steps in {}, {} of {} log-probabilities differ", s.route, s.steps,
+             clock_text(s.seconds_total), with_commas(s.mismatch_count), with_commas(s.compared));
+  if (s.mismatch_count > 0) {
+    fmt::print(" (max |dlogp| {:.3g}, mean {:.3g})", s.max_abs_diff, s.mean_abs_diff);
+  }
+  fmt::print("\nreward {:.3f} (first ten steps) -> {:.3f} (last ten)", s.reward_first10,
+             s.reward_last10);
+  fmt::print("; held out {:.3f} -> {:.3f}\n", s.heldout_reward_before, s.heldout_reward_after);
+  fmt::print("rollout {} tokens/s, training {} tokens/s, {:.3f} s per step (median)\n",
+             with_commas(static_cast<std::int64_t>(s.rollout_tokens_per_s)),
+             with_commas(static_cast<std::int64_t>(s.train_tokens_per_s)), s.seconds_per_step);
+  fmt::print("{}/run.db  {}/summary.json\n", out, out);
+}
+
+int run(const Arguments& a) {
+  if (a.help_config) {
+    fmt::print("{}", config_help());
+    return kOk;
+  }
+  if (a.config.empty() || a.out.empty()) {
+    fail(ErrorCode::kInvalidArgument, "rl: --config and --out are required");
+  }
+  RlConfig config = load_rl_config(a.config);
+  if (!a.route.empty()) apply_override(config, "route=" + a.route, ".");
+  for (const std::string& assignment : a.overrides) apply_override(config, assignment, ".");
+  validate(config, a.config);
+
+  catch_interrupts();
+  RunOptions options;
+  options.out = a.out;
+  options.resume = a.resume;
+  options.interrupted = interrupted;
+  options.progress = show;
+  const RunResult result = run_rl(config, options);
+  if (stderr_is_terminal()) fmt::print(stderr, "\n");
+  if (a.json) {
+    fmt::print("{}\n", to_json(result.summary));
+  } else {
+    print_summary(result.summary, a.out);
+  }
+  switch (result.end) {
+    case RunEnd::kDone: return kOk;
+    case RunEnd::kInterrupted:
+      fmt::print(stderr, "interrupted; --resume continues from here\n");
+      return kInterrupted;
+    case RunEnd::kMismatch:
+      fmt::print(stderr, "stopped: route strict found a difference\n{}\n", result.mismatch);
+      return kDiffers;
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_rl(CLI::App& app, int& exit_code) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* verb = app.add_subcommand("rl", "Run GRPO: rollout, recompute, compare bytes, update");
+  verb->add_option("--config", a->config, "Configuration (JSON); --help-config explains every key");
+  verb->add_option("--out", a->out, "Run folder: run.db, summary.json, checkpoints/");
+  verb->add_option("--route", a->route,
+                   "strict: the contract's kernels, stops at the first difference; production: the "
+                   "usual fast kernels. Default: the config's");
+  verb->add_option("--set", a->overrides, "Override a key: --set rollout.temperature=0.7")
+      ->take_all();
+  verb->add_flag("--resume", a->resume, "Go on from the last checkpoint in --out");
+  verb->add_flag("--json", a->json, "Print the summary as JSON");
+  verb->add_flag("--help-config", a->help_config, "Print every configuration key and exit");
+  verb->callback([a, &exit_code] { exit_code = run(*a); });
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,39 @@
+# Floating-point and warning flags, set once, on one target that everything links.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+option(RLK_VERIFY "Check digests and non-finite values at every operator" OFF)
+set(RLK_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined)")
+
+add_library(rlk_flags INTERFACE)
+# The contract says where two roundings become one: only where it writes fma().
+target_compile_options(rlk_flags INTERFACE
+  -ffp-contract=off -fno-fast-math -Wall -Wextra -Wpedantic -Werror)
+target_include_directories(rlk_flags INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+if(RLK_SANITIZE)
+  target_compile_options(rlk_flags INTERFACE -fsanitize=${RLK_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(rlk_flags INTERFACE -fsanitize=${RLK_SANITIZE})
+endif()
+if(RLK_VERIFY)
+  target_compile_definitions(rlk_flags INTERFACE RLK_VERIFY=1)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# rlk_library(layer SOURCES ... LIBS ...): the static library of one folder.
+function(rlk_library layer)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;PRIVATE_LIBS" ${ARGN})
+  add_library(rlk_${layer} STATIC ${ARG_SOURCES})
+  target_link_libraries(rlk_${layer} PUBLIC rlk_flags ${ARG_LIBS} PRIVATE ${ARG_PRIVATE_LIBS})
+  set_target_properties(rlk_${layer} PROPERTIES EXPORT_NAME ${layer} POSITION_INDEPENDENT_CODE ON)
+  set_property(GLOBAL APPEND PROPERTY RLK_LIBRARIES rlk_${layer})
+endfunction()

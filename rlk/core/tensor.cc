@@ -1,0 +1,142 @@
+#include "rlk/core/tensor.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+namespace rlk {
+namespace {
+
+template <typename Sizes>
+Layout row_major(const Sizes& sizes) {
+  if (sizes.size() > kMaxRank) {
+    fail(ErrorCode::kShape, "tensor: rank {} is above {}", sizes.size(), kMaxRank);
+  }
+  Layout layout;
+  layout.rank = static_cast<int>(sizes.size());
+  int i = 0;
+  for (std::int64_t size : sizes) {
+    if (size < 0) fail(ErrorCode::kShape, "tensor: dimension {} has size {}", i, size);
+    layout.shape[i++] = size;
+  }
+  std::int64_t step = 1;
+  for (int d = layout.rank - 1; d >= 0; --d) {
+    layout.stride[d] = step;
+    if (__builtin_mul_overflow(step, layout.shape[d], &step)) {
+      fail(ErrorCode::kShape, "tensor: element count of [{}] overflows 64 bits",
+           fmt::join(sizes, ", "));
+    }
+  }
+  return layout;
+}
+
+template <typename View>
+View slice(const View& t, int dim, std::int64_t begin, std::int64_t end) {
+  RLK_ASSERT(0 <= begin && begin <= end && end <= t.layout.shape[dim]);
+  View out = t;
+  const std::int64_t offset = begin * t.layout.stride[dim] * static_cast<std::int64_t>(size_of(t.dtype));
+  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(out.data)>>,
+                                  const char, char>;
+  if (out.data) out.data = static_cast<Byte*>(out.data) + offset;
+  out.layout.shape[dim] = end - begin;
+  return out;
+}
+
+template <typename View>
+View with_heads(const View& t, std::int64_t heads) {
+  RLK_ASSERT(t.rank() == 2 && heads > 0 && t.shape(1) % heads == 0 && t.stride(1) == 1);
+  View out = t;
+  const std::int64_t d = t.shape(1) / heads;
+  out.layout.rank = 3;
+  out.layout.shape = {t.shape(0), heads, d, 1};
+  out.layout.stride = {t.stride(0), d, 1, 0};
+  return out;
+}
+
+void* allocate_zeroed(std::size_t size_bytes) {
+  const std::size_t rounded = (size_bytes + 63) / 64 * 64;
+  void* data = std::aligned_alloc(64, rounded ? rounded : 64);
+  if (!data) fail(ErrorCode::kNotAvailable, "tensor: no memory for {} bytes", size_bytes);
+  std::memset(data, 0, rounded ? rounded : 64);
+  return data;
+}
+
+}  // namespace
+
+Layout::Layout(std::initializer_list<std::int64_t> sizes) : Layout(row_major(sizes)) {}
+Layout::Layout(const std::vector<std::int64_t>& sizes) : Layout(row_major(sizes)) {}
+
+std::int64_t Layout::size() const {
+  std::int64_t n = 1;
+  for (int d = 0; d < rank; ++d) n *= shape[d];
+  return n;
+}
+
+bool Layout::contiguous() const {
+  std::int64_t step = 1;
+  for (int d = rank - 1; d >= 0; --d) {
+    if (shape[d] != 1 && stride[d] != step) return false;
+    step *= shape[d];
+  }
+  return true;
+}
+
+std::string Layout::to_string() const {
+  return fmt::format("[{}]", fmt::join(shape.begin(), shape.begin() + rank, ", "));
+}
+
+TensorView rows(const TensorView& t, std::int64_t begin, std::int64_t end) {
+  return slice(t, 0, begin, end);
+}
+ConstTensorView rows(const ConstTensorView& t, std::int64_t begin, std::int64_t end) {
+  return slice(t, 0, begin, end);
+}
+TensorView columns(const TensorView& t, std::int64_t begin, std::int64_t end) {
+  return slice(t, t.rank() - 1, begin, end);
+}
+ConstTensorView columns(const ConstTensorView& t, std::int64_t begin, std::int64_t end) {
+  return slice(t, t.rank() - 1, begin, end);
+}
+TensorView split_heads(const TensorView& t, std::int64_t heads) { return with_heads(t, heads); }
+ConstTensorView split_heads(const ConstTensorView& t, std::int64_t heads) {
+  return with_heads(t, heads);
+}
+
+Tensor::Tensor(DType dtype, std::initializer_list<std::int64_t> sizes)
+    : dtype_(dtype), layout_(sizes) {
+  data_ = allocate_zeroed(static_cast<std::size_t>(layout_.size()) * size_of(dtype));
+}
+Tensor::Tensor(DType dtype, const std::vector<std::int64_t>& sizes)
+    : dtype_(dtype), layout_(sizes) {
+  data_ = allocate_zeroed(static_cast<std::size_t>(layout_.size()) * size_of(dtype));
+}
+Tensor::Tensor(Tensor&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), dtype_(other.dtype_), layout_(other.layout_) {}
+Tensor& Tensor::operator=(Tensor&& other) noexcept {
+  if (this != &other) {
+    std::free(data_);
+    data_ = std::exchange(other.data_, nullptr);
+    dtype_ = other.dtype_;
+    layout_ = other.layout_;
+  }
+  return *this;
+}
+Tensor::Tensor(const Tensor& other) : dtype_(other.dtype_), layout_(other.layout_) {
+  if (other.data_) {
+    data_ = allocate_zeroed(other.size_bytes());
+    std::memcpy(data_, other.data_, other.size_bytes());
+  }
+}
+Tensor& Tensor::operator=(const Tensor& other) {
+  if (this != &other) *this = Tensor(other);
+  return *this;
+}
+Tensor::~Tensor() { std::free(data_); }
+
+void Tensor::fill_zero() {
+  if (data_) std::memset(data_, 0, size_bytes());
+}
+
+}  // namespace rlk

@@ -1,0 +1,145 @@
+// Attention forward on one tile of rows. Included after attention_tile.h.
+
+constexpr int kLaneVectors = kSoftmaxLanes / kWidth;
+constexpr float kMinusInfinity = -__builtin_inff();
+
+void begin_split(const AttentionTile& t, const SoftmaxState& state, int first) {
+  for (int r = first; r < t.rows; ++r) {
+    state.m[r] = kMinusInfinity;
+    for (int i = 0; i < kSoftmaxLanes; i += kWidth) store(t.lanes + r * kSoftmaxLanes + i, zero());
+    float* o = state.o + static_cast<std::int64_t>(r) * t.ld;
+    for (int k = 0; k < padded(t.d); k += kWidth) store(o + k, zero());
+  }
+}
+
+// Largest of the n scores s. A NaN is left out here and found in l.
+inline float row_max(const float* s, int n) {
+  F m = set1(kMinusInfinity);
+  int j = 0;
+  for (; j + kWidth <= n; j += kWidth) m = max(load(s + j), m);
+  if (j < n) m = max(select(first_lanes(n - j), load(s + j), set1(kMinusInfinity)), m);
+  return max_lane(m);
+}
+
+// One row of one block: scores s become the bf16 terms e, zero from n up to `end`.
+inline void softmax_row(const AttentionTile& t, const SoftmaxState& state, int r, float* s, int n,
+                        int end) {
+  const float m_old = state.m[r];
+  const float block_max = t.c * row_max(s, n);
+  const float m = m_old > block_max ? m_old : block_max;
+  if (!(m < 0x1p22f && m > -0x1p22f)) t.fault[r] = 1;
+  state.m[r] = m;
+
+  float* lanes = t.lanes + r * kSoftmaxLanes;
+  F l[kLaneVectors];
+  for (int i = 0; i < kLaneVectors; ++i) l[i] = load(lanes + i * kWidth);
+  if (m != m_old) {  // a = 1 changes no bit
+    const F a = exp2p(set1(m_old - m));
+    for (int i = 0; i < kLaneVectors; ++i) l[i] = l[i] * a;
+    float* o = state.o + static_cast<std::int64_t>(r) * t.ld;
+    for (int k = 0; k < padded(t.d); k += kWidth) store(o + k, load(o + k) * a);
+  }
+
+  const F c = set1(t.c);
+  const F minus_m = set1(-m);
+  int j = 0;
+  for (; j + kSoftmaxLanes <= n; j += kSoftmaxLanes) {
+#pragma GCC unroll 2
+    for (int i = 0; i < kLaneVectors; ++i) {
+      const F e = exp2p(fma(load(s + j + i * kWidth), c, minus_m));
+      l[i] = l[i] + e;
+      store(s + j + i * kWidth, round_bf16_number(e));
+    }
+  }
+  for (; j < end; j += kSoftmaxLanes) {
+    for (int i = 0; i < kLaneVectors; ++i) {
+      float* x = s + j + i * kWidth;
+      const int left = n - j - i * kWidth;
+      const M visible = first_lanes(left < 0 ? 0 : at_most(left, kWidth));
+      const F e = select(visible, exp2p(fma(load(x), c, minus_m)), zero());
+      l[i] = l[i] + e;
+      store(x, round_bf16_number(e));
+    }
+  }
+  for (int i = 0; i < kLaneVectors; ++i) store(lanes + i * kWidth, l[i]);
+}
+
+// Few queries leave a thread waiting for keys and values: they are asked for ahead of their use.
+inline void prefetch_rows(const std::uint16_t* const* rows, int n, int d) {
+  constexpr int kLine = 32;
+  for (int r = 0; r < n; ++r) {
+    for (int k = 0; k < d; k += kLine) __builtin_prefetch(rows[r] + k, 0, 2);
+  }
+}
+
+void add_block(const AttentionTile& t, const SoftmaxState& state, int first, const KvBlock& block) {
+  const std::int64_t lds = t.lds;
+  // A tile of rows reads each value once: widening them first would pay only for the next tile.
+  const bool direct = t.rows - first <= kTileRows && t.d % kWidth == 0;
+  if (direct) prefetch_rows(block.v, block.n, t.d);
+  widen_transposed(t.kt, lds, block.k, block.n, t.d);
+  if (direct) prefetch_rows(block.next_k, block.next_n, t.d);
+  if (!direct) widen_rows(t.v, t.ld, block.v, block.n, t.d);
+
+  for (int r0 = first; r0 < t.rows; r0 += kAttentionRows) {
+    const int rows = at_most(kAttentionRows, t.rows - r0);
+    const int* visible = block.visible + r0;
+    const Left q{t.q + static_cast<std::int64_t>(r0) * t.ld, t.ld, 1};
+    start_chains(t.s, lds, q, {t.kt, lds}, rows, visible, t.d);
+    // A tile of rows goes on through the keys that its last row sees.
+    const auto seen = [=](int r, int tile_rows) { return Span{0, visible[r + tile_rows - 1]}; };
+    for (int r = 0; r < rows; r += kTileRows) {
+      const int tile_rows = at_most(kTileRows, rows - r);
+      const int end = padded(seen(r, tile_rows).end);
+      for (int i = r; i < r + tile_rows; ++i) {
+        softmax_row(t, state, r0 + i, t.s + i * lds, visible[i], end);
+      }
+    }
+    float* o = state.o + static_cast<std::int64_t>(r0) * t.ld;
+    const Left e{t.s, lds, 1};
+    if (direct) {
+      continue_chains(o, t.ld, e, Bf16Rows{block.v, 0}, rows, t.d, seen);
+    } else {
+      continue_chains(o, t.ld, e, F32Rows{t.v, t.ld}, rows, padded(t.d), seen);
+    }
+  }
+}
+
+void end_split(const AttentionTile& t, const SoftmaxState& state, int first) {
+  for (int r = first; r < t.rows; ++r) {
+    F x[kLaneVectors];
+    for (int i = 0; i < kLaneVectors; ++i) x[i] = load(t.lanes + r * kSoftmaxLanes + i * kWidth);
+    state.l[r] = neighbour_tree(x, kLaneVectors);
+    if (state.l[r] != state.l[r]) t.fault[r] = 1;
+  }
+}
+
+void fold(const AttentionTile& t, const SoftmaxState& total, const SoftmaxState& next, int first) {
+  for (int r = first; r < t.rows; ++r) {
+    const float m1 = total.m[r];
+    const float m2 = next.m[r];
+    const float m = m1 < m2 ? m2 : m1;
+    const F a1 = exp2p(set1(m1 - m));
+    const F a2 = exp2p(set1(m2 - m));
+    total.m[r] = m;
+    total.l[r] = lane0(fma(set1(total.l[r]), a1, set1(next.l[r]) * a2));
+    float* o = total.o + static_cast<std::int64_t>(r) * t.ld;
+    const float* o2 = next.o + static_cast<std::int64_t>(r) * t.ld;
+    for (int k = 0; k < padded(t.d); k += kWidth) store(o + k, fma(load(o + k), a1, load(o2 + k) * a2));
+  }
+}
+
+void finish(const AttentionTile& t, const SoftmaxState& total, std::uint16_t* const* y,
+            float* lse) {
+  for (int r = 0; r < t.rows; ++r) {
+    const float* o = total.o + static_cast<std::int64_t>(r) * t.ld;
+    const F l = set1(total.l[r]);
+    int k = 0;
+    for (; k + kWidth <= t.d; k += kWidth) store_bf16(y[r] + k, load(o + k) / l + zero());
+    if (k < t.d) store_bf16_n(y[r] + k, load(o + k) / l + zero(), t.d - k);
+  }
+  // l is at least about 1: the largest term is exp2p of almost 0.
+  for (int r = 0; r < t.rows; r += kWidth) {
+    store(lse + r, fma(log_normal(load(total.l + r)), set1(0x1.715476p+0f), load(total.m + r)));
+  }
+}

@@ -1,0 +1,153 @@
+// Chains of a tile of rows by a tile of columns, and the f32 copies they run on. One text for every
+// instruction set, included inside its anonymous namespace after the vectors.
+
+constexpr int kTileRows = 6;
+constexpr int kTileColumns = kTileVectors * kWidth;
+
+inline int at_most(int a, int b) { return a < b ? a : b; }
+inline int padded(int n) { return (n + kAttentionPad - 1) / kAttentionPad * kAttentionPad; }
+
+// Right operand of a chain: row i of it, as f32 in scratch or as bf16 where it lies.
+struct F32Rows {
+  const float* data;
+  std::int64_t ld;
+  F load_at(int i, int vector) const { return load(data + i * ld + vector * kWidth); }
+  F32Rows from(int i, int n) const { return {data + i * ld + n, ld}; }  // row i, column n
+};
+struct Bf16Rows {
+  const std::uint16_t* const* rows;
+  int first;
+  F load_at(int i, int vector) const { return load_bf16(rows[i] + first + vector * kWidth); }
+  Bf16Rows from(int i, int n) const { return {rows + i, first + n}; }
+};
+
+// Left operand: element i of row r is data[r * row + i * step].
+struct Left {
+  const float* data;
+  std::int64_t row;
+  std::int64_t step;
+};
+
+// c[r, n] goes on (or starts) through i in [0, count): fma(a[r, i], b[i, n], c[r, n]).
+template <int kRows, int kVectors, typename Right>
+void tile(float* c, std::int64_t ldc, Left a, Right b, int count, bool start) {
+  F acc[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = start ? zero() : load(c + r * ldc + v * kWidth);
+  }
+  for (int i = 0; i < count; ++i) {
+    F x[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) x[v] = b.load_at(i, v);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const F y = set1(a.data[r * a.row]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = fma(y, x[v], acc[r][v]);
+    }
+    a.data += a.step;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) store(c + r * ldc + v * kWidth, acc[r][v]);
+  }
+}
+
+template <typename Right>
+struct Tiles {
+  using Fn = void (*)(float*, std::int64_t, Left, Right, int, bool);
+  template <int kRows>
+  static Fn with_rows(int vectors) {
+    if constexpr (kTileVectors == 4) {
+      if (vectors == 4) return tile<kRows, 4, Right>;
+      if (vectors == 3) return tile<kRows, 3, Right>;
+    }
+    return vectors == 2 ? tile<kRows, 2, Right> : tile<kRows, 1, Right>;
+  }
+  static Fn get(int rows, int vectors) {
+    switch (rows) {
+      case 1: return with_rows<1>(vectors);
+      case 2: return with_rows<2>(vectors);
+      case 3: return with_rows<3>(vectors);
+      case 4: return with_rows<4>(vectors);
+      case 5: return with_rows<5>(vectors);
+      default: return with_rows<6>(vectors);
+    }
+  }
+};
+
+// c[r, n] = chain of a[r] by column n of b over [0, count), for n < limit[r] (never falling) and
+// some columns more. The final (+0) of a chain is left out: nothing that follows here can tell -0.
+void start_chains(float* c, std::int64_t ldc, Left a, F32Rows b, int rows, const int* limit,
+                  int count) {
+  for (int n = 0; n < limit[rows - 1]; n += kTileColumns) {
+    for (int r = 0; r < rows; r += kTileRows) {
+      const int tile_rows = at_most(kTileRows, rows - r);
+      const int columns = at_most(kTileColumns, limit[r + tile_rows - 1] - n);
+      if (columns <= 0) continue;
+      const auto fn = Tiles<F32Rows>::get(tile_rows, (columns + kWidth - 1) / kWidth);
+      fn(c + r * ldc + n, ldc, {a.data + r * a.row, a.row, a.step}, b.from(0, n), count, true);
+    }
+  }
+}
+
+struct Span {
+  int begin;
+  int end;
+};
+
+// c[r, 0..columns) goes on through i in span(r, tile_rows), one span for each tile of rows. Columns
+// outside, rows inside: the columns of b stay in the nearest cache.
+template <typename Right, typename SpanOf>
+inline void continue_chains(float* c, std::int64_t ldc, Left a, Right b, int rows, int columns,
+                            SpanOf span_of) {
+  for (int n = 0; n < columns; n += kTileColumns) {
+    const int vectors = at_most(kTileVectors, (columns - n) / kWidth);
+    for (int r = 0; r < rows; r += kTileRows) {
+      const int tile_rows = at_most(kTileRows, rows - r);
+      const Span span = span_of(r, tile_rows);
+      if (span.begin >= span.end) continue;
+      const auto fn = Tiles<Right>::get(tile_rows, vectors);
+      fn(c + r * ldc + n, ldc, {a.data + r * a.row + span.begin * a.step, a.row, a.step},
+         b.from(span.begin, n), span.end - span.begin, false);
+    }
+  }
+}
+
+void widen_rows(float* out, std::int64_t ld, const std::uint16_t* const* rows, int n, int d) {
+  for (int r = 0; r < n; ++r) {
+    float* to = out + r * ld;
+    int k = 0;
+    for (; k + kWidth <= d; k += kWidth) store(to + k, load_bf16(rows[r] + k));
+    for (; k < padded(d); k += kWidth) store(to + k, k < d ? load_bf16_n(rows[r] + k, d - k) : zero());
+  }
+}
+
+// Two rows of the result at a time: pairs are transposed as 32 bits, then split.
+void widen_transposed(float* out, std::int64_t ld, const std::uint16_t* const* rows, int n, int d) {
+  for (int j = 0; j < n; j += kWidth) {
+    const std::uint16_t* row[kWidth];
+    for (int i = 0; i < kWidth; ++i) row[i] = rows[at_most(j + i, n - 1)];
+    for (int k = 0; k < d; k += 2 * kWidth) {
+      const int pairs = at_most(kWidth, (d - k) / 2);
+      I x[kWidth];
+      if (pairs == kWidth) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kWidth; ++i) x[i] = load_pairs(row[i] + k);
+      } else {
+#pragma GCC unroll 16
+        for (int i = 0; i < kWidth; ++i) x[i] = load_pairs_n(row[i] + k, pairs);
+      }
+      transpose(x);
+      float* to = out + k * ld + j;
+      const I high = set1(static_cast<std::int32_t>(0xffff0000u));
+      for (int i = 0; i < pairs; ++i, to += 2 * ld) {
+        store(to, from_bits(shift_left<16>(x[i])));
+        store(to + ld, from_bits(x[i] & high));
+      }
+    }
+  }
+}

@@ -1,0 +1,20 @@
+// Log-probabilities and sampling with AVX2 and FMA.
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "rlk/kernels/cpu/logprob_isa.h"
+
+namespace {
+
+#include "rlk/kernels/cpu/isa/vec_avx2.h"
+//
+#include "rlk/kernels/cpu/isa/vec_int_avx2.h"
+//
+#include "rlk/kernels/cpu/isa/vec_math.h"
+//
+#include "rlk/kernels/cpu/isa/logprob_body.h"
+
+}  // namespace
+
+const rlk::cpu::LogprobIsa rlk::cpu::kLogprobAvx2 = kTable;

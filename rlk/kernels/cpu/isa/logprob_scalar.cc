@@ -1,0 +1,18 @@
+// Log-probabilities and sampling without vector instructions.
+#include <cstdint>
+
+#include "rlk/kernels/cpu/logprob_isa.h"
+
+namespace {
+
+#include "rlk/kernels/cpu/isa/vec_scalar.h"
+//
+#include "rlk/kernels/cpu/isa/vec_int_scalar.h"
+//
+#include "rlk/kernels/cpu/isa/vec_math.h"
+//
+#include "rlk/kernels/cpu/isa/logprob_body.h"
+
+}  // namespace
+
+const rlk::cpu::LogprobIsa rlk::cpu::kLogprobScalar = kTable;

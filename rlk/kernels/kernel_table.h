@@ -1,0 +1,82 @@
+// The list of operators, and one table of implementations per backend.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "rlk/kernels/adamw.h"
+#include "rlk/kernels/attention.h"
+#include "rlk/kernels/embedding.h"
+#include "rlk/kernels/exec.h"
+#include "rlk/kernels/gemm.h"
+#include "rlk/kernels/grpo_loss.h"
+#include "rlk/kernels/logprob.h"
+#include "rlk/kernels/residual_add.h"
+#include "rlk/kernels/rms_norm.h"
+#include "rlk/kernels/rope.h"
+#include "rlk/kernels/swiglu.h"
+
+// Every operator once: its name and the struct of its arguments. Tables, dispatch, modes, traces
+// and conformance all come from this list.
+#define RLK_OPS(X)                                       \
+  X(embedding, EmbeddingArgs)                            \
+  X(embedding_backward, EmbeddingBackwardArgs)           \
+  X(residual_add, ResidualAddArgs)                       \
+  X(rms_norm, RmsNormArgs)                               \
+  X(rms_norm_backward, RmsNormBackwardArgs)              \
+  X(rms_norm_backward_weight, RmsNormBackwardWeightArgs) \
+  X(merge_heads, MergeHeadsArgs)                         \
+  X(rope, RopeArgs)                                      \
+  X(rope_backward, RopeArgs)                             \
+  X(pack_weight, PackWeightArgs)                         \
+  X(gemm, GemmArgs)                                      \
+  X(gemm_backward_weight, GemmBackwardWeightArgs)        \
+  X(bias_backward, BiasBackwardArgs)                     \
+  X(swiglu, SwigluArgs)                                  \
+  X(swiglu_backward, SwigluBackwardArgs)                 \
+  X(attention, AttentionArgs)                            \
+  X(attention_backward, AttentionBackwardArgs)           \
+  X(logprob, LogprobArgs)                                \
+  X(logprob_backward, LogprobBackwardArgs)               \
+  X(sample, SampleArgs)                                  \
+  X(grpo_loss, GrpoLossArgs)                             \
+  X(grad_norm, GradNormArgs)                             \
+  X(adamw, AdamwArgs)
+
+namespace rlk {
+
+enum class Op : std::uint8_t {
+#define RLK_OP(name, Args) name,
+  RLK_OPS(RLK_OP)
+#undef RLK_OP
+      kCount
+};
+
+inline constexpr int kNumOps = static_cast<int>(Op::kCount);
+const char* to_string(Op op);
+
+struct KernelTable {
+  const char* backend = "";  // "reference", "cpu.avx512", "production"
+#define RLK_OP(name, Args) void (*name)(Exec&, const Args&) = nullptr;
+  RLK_OPS(RLK_OP)
+#undef RLK_OP
+};
+
+// The contract, executed literally: slow, scalar, obvious. It defines the right bits.
+const KernelTable& reference_kernels();
+
+// Vectorised and multi-threaded for the instruction set of this CPU; the bits of the reference.
+const KernelTable& cpu_kernels();
+
+// The instruction sets that cpu_kernels can run on this machine, best first: "avx512", "avx2",
+// "scalar"; and the kernels for one of them.
+enum class Isa : std::uint8_t { kScalar, kAvx2, kAvx512 };
+const char* to_string(Isa isa);
+bool available(Isa isa);
+const KernelTable& cpu_kernels(Isa isa);
+
+// The usual fast route of an engine: vendor products, its own attention per phase, library
+// exponentials. Other bits than the contract's, and other bits in rollout than in training.
+const KernelTable& production_kernels();
+
+}  // namespace rlk

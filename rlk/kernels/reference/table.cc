@@ -1,0 +1,14 @@
+#include "rlk/kernels/reference/table.h"
+
+namespace rlk {
+
+const KernelTable& reference_kernels() {
+  static constexpr KernelTable kTable = {.backend = "reference",
+#define RLK_OP(name, Args) .name = &reference::name,
+                                         RLK_OPS(RLK_OP)
+#undef RLK_OP
+  };
+  return kTable;
+}
+
+}  // namespace rlk

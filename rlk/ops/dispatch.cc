@@ -1,0 +1,73 @@
+#include "rlk/ops/dispatch.h"
+
+#include <string>
+
+namespace rlk {
+
+void check_tensor(const Context& ctx, Op op, const char* name, const ConstTensorView& t,
+                  DType dtype, std::initializer_list<std::int64_t> shape) {
+  const Layout& layout = t.layout;
+  bool fits = layout.rank == static_cast<int>(shape.size());
+  int d = 0;
+  for (std::int64_t size : shape) {
+    if (fits && size != kAnySize && layout.shape[d] != size) fits = false;
+    ++d;
+  }
+  if (!fits) {
+    std::string expected;
+    for (std::int64_t size : shape) {
+      expected += expected.empty() ? "[" : ", ";
+      expected += size == kAnySize ? "*" : std::to_string(size);
+    }
+    fail(ErrorCode::kShape, "{}: {} has shape {}, expected {}]", ctx.where(op), name,
+         layout.to_string(), expected);
+  }
+  if (layout.size() == 0) return;
+  if (!t) fail(ErrorCode::kInvalidArgument, "{}: {} is absent", ctx.where(op), name);
+  if (t.dtype != dtype) {
+    fail(ErrorCode::kDtype, "{}: {} is {}, expected {}", ctx.where(op), name, to_string(t.dtype),
+         to_string(dtype));
+  }
+  const int last = layout.rank - 1;
+  if (last >= 0 && layout.shape[last] > 1 && layout.stride[last] != 1) {
+    fail(ErrorCode::kShape, "{}: {} has stride {} in its last dimension, expected 1",
+         ctx.where(op), name, layout.stride[last]);
+  }
+}
+
+void check_cu_seqlens(const Context& ctx, Op op, const ConstTensorView& cu_seqlens,
+                      std::int64_t num_tokens) {
+  const std::int64_t n = cu_seqlens.shape(0);
+  std::int64_t last = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t offset = *cu_seqlens.at<std::int32_t>(i);
+    if (offset < last || offset > num_tokens || (i == 0 && offset != 0)) {
+      fail(ErrorCode::kInvalidArgument, "{}: cu_seqlens[{}] = {}: offsets must rise from 0 to {}",
+           ctx.where(op), i, offset, num_tokens);
+    }
+    last = offset;
+  }
+  if (n == 0 || last != num_tokens) {
+    fail(ErrorCode::kInvalidArgument, "{}: cu_seqlens ends at {}, expected {}", ctx.where(op), last,
+         num_tokens);
+  }
+}
+
+void fail_missing(const Context& ctx, Op op) {
+  std::string have;
+  const auto add = [&](const KernelTable& table) {
+    bool present = false;
+#define RLK_OP(name, Args) \
+  if (op == Op::name) present = table.name != nullptr;
+    RLK_OPS(RLK_OP)
+#undef RLK_OP
+    if (present) have += std::string(have.empty() ? "" : ", ") + table.backend;
+  };
+  add(reference_kernels());
+  add(cpu_kernels());
+  add(production_kernels());
+  fail(ErrorCode::kUnsupported, "{}: backend {} has no kernel; these have: {}", ctx.where(op),
+       ctx.table(op).backend, have);
+}
+
+}  // namespace rlk

@@ -1,0 +1,44 @@
+// How an operator call reaches a kernel, and the checks that stand before it. For ops/*.cc only.
+#pragma once
+
+#include <chrono>
+#include <initializer_list>
+
+#include "rlk/core/error.h"
+#include "rlk/ops/context.h"
+
+namespace rlk {
+
+inline constexpr std::int64_t kAnySize = -1;
+
+// The view has this type and shape, and its innermost dimension has no gaps.
+void check_tensor(const Context& ctx, Op op, const char* name, const ConstTensorView& t,
+                  DType dtype, std::initializer_list<std::int64_t> shape);
+
+// Offsets that rise from 0 to num_tokens.
+void check_cu_seqlens(const Context& ctx, Op op, const ConstTensorView& cu_seqlens,
+                      std::int64_t num_tokens);
+
+[[noreturn]] void fail_missing(const Context& ctx, Op op);
+
+// Runs `field` of the table that the context's mode selects, notes what ran, and turns a fault into
+// an error: `fault` says what the row in question holds ("sum of squares is not finite").
+// `shape` is the view that stands for the call in the provenance.
+template <typename Args>
+void dispatch(Context& ctx, Op op, void (*KernelTable::*field)(Exec&, const Args&),
+              const Args& args, const ConstTensorView& shape, const char* fault) {
+  const KernelTable& table = ctx.table(op);
+  if (!(table.*field)) fail_missing(ctx, op);
+  Exec& exec = ctx.exec();
+  exec.fault.clear();
+  const auto start = std::chrono::steady_clock::now();
+  (table.*field)(exec, args);
+  const auto time = std::chrono::steady_clock::now() - start;
+  if (exec.fault.row() >= 0) {
+    fail(ErrorCode::kNonFinite, "{}: row {}: {}", ctx.where(op), exec.fault.row(), fault);
+  }
+  ctx.provenance().record(op, table.backend, ctx.mode(op), shape,
+                          std::chrono::nanoseconds(time).count());
+}
+
+}  // namespace rlk

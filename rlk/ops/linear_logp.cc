@@ -1,0 +1,110 @@
+#include "rlk/ops/linear_logp.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "rlk/core/error.h"
+#include "rlk/ops/gemm.h"
+#include "rlk/ops/logprob.h"
+
+namespace rlk {
+namespace {
+
+std::int64_t tile_rows(std::int64_t vocab_size) {
+  return std::max<std::int64_t>(1, kLinearLogpTileBytes / 4 / std::max<std::int64_t>(1, vocab_size));
+}
+
+TensorView rows_or_absent(const TensorView& t, std::int64_t begin, std::int64_t end) {
+  return t ? rows(t, begin, end) : t;
+}
+ConstTensorView rows_or_absent(const ConstTensorView& t, std::int64_t begin, std::int64_t end) {
+  return t ? rows(t, begin, end) : t;
+}
+
+void logits_tile(Context& ctx, const LinearLogpArgs& a, std::int64_t begin, std::int64_t end,
+                 const TensorView& logits) {
+  GemmArgs product;
+  product.c = logits;
+  product.a = rows(a.hidden, begin, end);
+  product.b = rows(a.head, 0, a.vocab_size);
+  product.packed_b = a.packed_forward;
+  product.segments = {a.hidden.shape(1), 0, 0};
+  gemm(ctx, product);
+}
+
+const SamplingParams* params_from(const LinearLogpArgs& a, std::int64_t begin) {
+  return a.num_params == 1 ? a.params : a.params + begin;
+}
+
+}  // namespace
+
+void linear_logp(Context& ctx, const LinearLogpArgs& a) {
+  const std::int64_t num_tokens = a.hidden.shape(0);
+  const std::int64_t tile = tile_rows(a.vocab_size);
+  Workspace::Frame frame(ctx.workspace());
+  float* buffer = frame.take<float>(std::min(tile, num_tokens) * a.vocab_size);
+  for (std::int64_t begin = 0; begin < num_tokens; begin += tile) {
+    const std::int64_t end = std::min(begin + tile, num_tokens);
+    const TensorView logits = view(buffer, {end - begin, a.vocab_size});
+    logits_tile(ctx, a, begin, end, logits);
+    LogprobArgs args;
+    args.logp = rows(a.logp, begin, end);
+    args.entropy = rows_or_absent(a.entropy, begin, end);
+    args.logits = logits;
+    args.targets = rows(a.targets, begin, end);
+    args.params = params_from(a, begin);
+    args.num_params = a.num_params == 1 ? 1 : end - begin;
+    logprob(ctx, args);
+  }
+}
+
+void linear_logp_backward(Context& ctx, const LinearLogpArgs& a, const LinearLogpBackwardArgs& b) {
+  const std::int64_t num_tokens = a.hidden.shape(0), vocab_padded = a.head.shape(0);
+  const std::int64_t tile = tile_rows(a.vocab_size);
+  Workspace::Frame frame(ctx.workspace());
+  float* buffer = frame.take<float>(std::min(tile, num_tokens) * a.vocab_size);
+  bf16* d_buffer = frame.take<bf16>(std::min(tile, num_tokens) * vocab_padded);
+  ConstTensorView head_transposed = a.head;
+  std::swap(head_transposed.layout.shape[0], head_transposed.layout.shape[1]);
+  std::swap(head_transposed.layout.stride[0], head_transposed.layout.stride[1]);
+
+  std::int64_t next_group = 0;
+  std::vector<std::int64_t> group_ends;
+  for (std::int64_t begin = 0; begin < num_tokens; begin += tile) {
+    const std::int64_t end = std::min(begin + tile, num_tokens);
+    const TensorView logits = view(buffer, {end - begin, a.vocab_size});
+    const TensorView d_logits = view(d_buffer, {end - begin, vocab_padded});
+    logits_tile(ctx, a, begin, end, logits);
+    LogprobBackwardArgs args;
+    args.dlogits = d_logits;
+    args.logits = logits;
+    args.targets = rows(a.targets, begin, end);
+    args.g = rows(b.g, begin, end);
+    args.g_entropy = rows_or_absent(b.g_entropy, begin, end);
+    args.params = params_from(a, begin);
+    args.num_params = a.num_params == 1 ? 1 : end - begin;
+    logprob_backward(ctx, args);
+
+    group_ends.clear();
+    for (; next_group < b.group_ends.shape(0); ++next_group) {
+      const std::int64_t group_end = *b.group_ends.at<std::int64_t>(next_group);
+      if (group_end > end) break;
+      group_ends.push_back(group_end - begin);
+    }
+    const ConstTensorView ends =
+        view(std::as_const(group_ends).data(), {static_cast<std::int64_t>(group_ends.size())});
+    gemm_backward_weight(ctx, {b.dw, b.chain, d_logits, rows(a.hidden, begin, end), ends});
+
+    GemmArgs product;
+    product.c = rows(b.d_hidden, begin, end);
+    product.a = d_logits;
+    product.b = head_transposed;
+    product.packed_b = a.packed_backward;
+    product.leaf_tree = true;
+    product.segments = {vocab_padded, 0, 0};
+    gemm(ctx, product);
+  }
+}
+
+}  // namespace rlk

@@ -1,0 +1,238 @@
+#include "rlk/rollout/rollout_engine.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "rlk/ops/logprob.h"
+
+namespace rlk {
+namespace {
+
+RolloutOptions checked(const ModelConfig& config, RolloutOptions o) {
+  const auto positive = [](const char* field, std::int64_t value) {
+    if (value < 1) fail(ErrorCode::kInvalidArgument, "rollout.{} = {} is not positive", field, value);
+  };
+  if (o.max_model_len == 0) o.max_model_len = config.max_position_embeddings;
+  positive("max_model_len", o.max_model_len);
+  positive("max_num_seqs", o.max_num_seqs);
+  positive("max_num_batched_tokens", o.max_num_batched_tokens);
+  positive("page_size", o.page_size);
+  if (o.num_pages == 0) {
+    o.num_pages = o.max_num_seqs * ((o.max_model_len + o.page_size - 1) / o.page_size);
+  }
+  return o;
+}
+
+template <typename T>
+ConstTensorView vector_view(const std::vector<T>& v) {
+  return view(v.data(), {static_cast<std::int64_t>(v.size())});
+}
+
+constexpr SamplingParams kRawDistribution{};
+
+}  // namespace
+
+const char* to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone: return "none";
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+  }
+  return "unknown";
+}
+
+// The arrays of one step, kept between steps so that decode does not allocate.
+struct RolloutEngine::Batch {
+  std::vector<std::int32_t> token_ids, positions, cu_seqlens, kv_lens, block_table;
+  std::vector<std::int64_t> slot_mapping;
+  std::int64_t max_pages = 0;
+  std::vector<Sequence*> sampled;          // sequences whose last token is in the batch
+  std::vector<std::int64_t> sampled_rows;  // and its row
+
+  ForwardBatch forward_batch(std::int64_t page_size) const {
+    ForwardBatch b;
+    b.token_ids = vector_view(token_ids);
+    b.positions = vector_view(positions);
+    b.cu_seqlens = vector_view(cu_seqlens);
+    b.kv_lens = vector_view(kv_lens);
+    b.slot_mapping = vector_view(slot_mapping);
+    b.block_table = view(block_table.data(), {static_cast<std::int64_t>(kv_lens.size()), max_pages});
+    b.page_size = page_size;
+    return b;
+  }
+};
+
+RolloutEngine::RolloutEngine(Context& ctx, const ModelConfig& config, const RolloutOptions& options)
+    : ctx_(ctx),
+      options_(checked(config, options)),
+      model_(config, ctx.contract(), options_.max_model_len, false),
+      pool_(options_.num_pages, options_.page_size, options_.prefix_cache),
+      kv_cache_(config, options_.num_pages * options_.page_size),
+      scheduler_(pool_, options_.max_num_seqs, options_.max_num_batched_tokens),
+      activations_(config, false),
+      batch_(std::make_unique<Batch>()) {}
+
+RolloutEngine::~RolloutEngine() = default;
+
+std::int64_t RolloutEngine::load_weights(Parameters& parameters, std::int64_t weight_version) {
+  scheduler_.preempt_all();
+  pool_.start_weight_version();
+  model_.load(ctx_, parameters, weight_version);
+  return model_.weight_version();
+}
+
+void RolloutEngine::add_request(const Request& r) {
+  const auto prompt_len = static_cast<std::int64_t>(r.prompt_token_ids.size());
+  if (prompt_len == 0) fail(ErrorCode::kInvalidArgument, "request {}: the prompt is empty", r.id);
+  if (prompt_len >= options_.max_model_len) {
+    fail(ErrorCode::kInvalidArgument,
+         "request {}: a prompt of {} tokens leaves no room in a context of {}", r.id, prompt_len,
+         options_.max_model_len);
+  }
+  if (r.max_new_tokens < 1) {
+    fail(ErrorCode::kInvalidArgument, "request {}: max_new_tokens {} is not positive", r.id,
+         r.max_new_tokens);
+  }
+  for (std::int64_t i = 0; i < prompt_len; ++i) {
+    const std::int32_t id = r.prompt_token_ids[i];
+    if (id < 0 || id >= model_.config().vocab_size) {
+      fail(ErrorCode::kInvalidArgument, "request {}: prompt token {} has id {}, outside [0, {})",
+           r.id, i, id, model_.config().vocab_size);
+    }
+  }
+  validate(r.sampling, "request");
+  auto s = std::make_unique<Sequence>();
+  s->request = r;
+  s->request.max_new_tokens = std::min(r.max_new_tokens, options_.max_model_len - prompt_len);
+  // The last token is never computed, so it needs no place.
+  const std::int64_t most = prompt_len + s->request.max_new_tokens - 1;
+  if (most > options_.num_pages * options_.page_size) {
+    fail(ErrorCode::kInvalidArgument,
+         "request {}: up to {} tokens do not fit in {} pages of {}", r.id, most, options_.num_pages,
+         options_.page_size);
+  }
+  s->tokens = r.prompt_token_ids;
+  s->completion.request_id = r.id;
+  s->completion.prompt_token_ids = r.prompt_token_ids;
+  scheduler_.add(std::move(s));
+}
+
+void RolloutEngine::build(const std::vector<ScheduledSequence>& scheduled, Batch& b) {
+  b.token_ids.clear();
+  b.positions.clear();
+  b.slot_mapping.clear();
+  b.cu_seqlens.assign(1, 0);
+  b.kv_lens.clear();
+  b.sampled.clear();
+  b.sampled_rows.clear();
+  b.max_pages = 0;
+  for (const ScheduledSequence& item : scheduled) {
+    b.max_pages = std::max(b.max_pages, static_cast<std::int64_t>(item.sequence->pages.size()));
+  }
+  b.block_table.assign(scheduled.size() * static_cast<std::size_t>(b.max_pages), -1);
+  for (std::size_t i = 0; i < scheduled.size(); ++i) {
+    Sequence& s = *scheduled[i].sequence;
+    std::copy(s.pages.begin(), s.pages.end(),
+              b.block_table.begin() + static_cast<std::ptrdiff_t>(i) * b.max_pages);
+    const std::int64_t end = s.num_computed_tokens + scheduled[i].num_tokens;
+    for (std::int64_t p = s.num_computed_tokens; p < end; ++p) {
+      b.token_ids.push_back(s.tokens[p]);
+      b.positions.push_back(static_cast<std::int32_t>(p));
+      b.slot_mapping.push_back(s.pages[p / options_.page_size] * options_.page_size +
+                               p % options_.page_size);
+    }
+    b.cu_seqlens.push_back(static_cast<std::int32_t>(b.token_ids.size()));
+    b.kv_lens.push_back(static_cast<std::int32_t>(end));
+    s.num_computed_tokens = end;
+    if (end == static_cast<std::int64_t>(s.tokens.size())) {
+      b.sampled.push_back(&s);
+      b.sampled_rows.push_back(static_cast<std::int64_t>(b.token_ids.size()) - 1);
+    }
+  }
+}
+
+std::vector<Completion> RolloutEngine::step() {
+  std::vector<Completion> finished;
+  if (scheduler_.idle()) return finished;
+  Batch& batch = *batch_;
+  build(scheduler_.schedule(), batch);
+  const ConstTensorView hidden = forward(
+      ctx_, model_, batch.forward_batch(options_.page_size), &kv_cache_, activations_);
+  ++stats_.num_steps;
+  stats_.num_forward_tokens += hidden.shape(0);
+  if (batch.sampled.empty()) return finished;
+  sample_tokens(batch, hidden);
+  for (Sequence* s : batch.sampled) {
+    if (s->completion.finish_reason == FinishReason::kNone) continue;
+    finished.push_back(std::move(scheduler_.finish(s)->completion));
+  }
+  return finished;
+}
+
+void RolloutEngine::sample_tokens(const Batch& b, const ConstTensorView& hidden) {
+  const auto n = static_cast<std::int64_t>(b.sampled.size());
+  const std::int64_t width = hidden.shape(1), vocab_size = model_.config().vocab_size;
+  Workspace::Frame frame(ctx_.workspace());
+  const TensorView last = view(frame.take<bf16>(n * width), {n, width});
+  const TensorView logits = view(frame.take<float>(n * vocab_size), {n, vocab_size});
+  const TensorView ids = view(frame.take<std::int32_t>(n), {n});
+  const TensorView logp = view(frame.take<float>(n), {n});
+  const TensorView logp_raw = view(frame.take<float>(n), {n});
+  SamplingParams* params = frame.take<SamplingParams>(n);
+  SampleKey* keys = frame.take<SampleKey>(n);
+  bool raw_differs = false;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Sequence& s = *b.sampled[i];
+    std::copy_n(hidden.at<bf16>(b.sampled_rows[i]), width, last.at<bf16>(i));
+    params[i] = s.request.sampling;
+    keys[i] = {s.request.seed, s.request.id, static_cast<std::uint32_t>(s.tokens.size())};
+    raw_differs = raw_differs || (params[i].temperature != 0 && params[i] != kRawDistribution);
+  }
+  compute_logits(ctx_, model_, last, logits);
+  sample(ctx_, {ids, logits, params, keys});
+  logprob(ctx_, {logp, {}, logits, ids, params, n});
+  if (raw_differs) logprob(ctx_, {logp_raw, {}, logits, ids, &kRawDistribution, 1});
+
+  for (std::int64_t i = 0; i < n; ++i) {
+    Sequence& s = *b.sampled[i];
+    Completion& c = s.completion;
+    const std::int32_t id = *ids.at<std::int32_t>(i);
+    s.tokens.push_back(id);
+    c.token_ids.push_back(id);
+    c.logprobs.push_back(*logp.at<float>(i));
+    c.logprobs_raw.push_back(*(raw_differs ? logp_raw : logp).at<float>(i));
+    c.weight_versions.push_back(model_.weight_version());
+    const auto& stop = s.request.stop_token_ids;
+    if (std::find(stop.begin(), stop.end(), id) != stop.end()) {
+      c.finish_reason = FinishReason::kStop;
+    } else if (static_cast<std::int64_t>(c.token_ids.size()) == s.request.max_new_tokens) {
+      c.finish_reason = FinishReason::kLength;
+    }
+  }
+  stats_.num_sampled_tokens += n;
+}
+
+std::vector<Completion> RolloutEngine::generate(const std::vector<Request>& requests) {
+  std::unordered_map<std::uint64_t, std::size_t> index;
+  for (const Request& r : requests) {
+    if (!index.emplace(r.id, index.size()).second) {
+      fail(ErrorCode::kInvalidArgument, "request {}: the id is used twice", r.id);
+    }
+    add_request(r);
+  }
+  std::vector<Completion> out(requests.size());
+  while (!idle()) {
+    for (Completion& c : step()) out[index.at(c.request_id)] = std::move(c);
+  }
+  return out;
+}
+
+RolloutStats RolloutEngine::stats() const {
+  RolloutStats s = stats_;
+  s.num_preemptions = scheduler_.num_preemptions();
+  s.num_prefix_hits = pool_.num_hits();
+  return s;
+}
+
+}  // namespace rlk

@@ -1,0 +1,212 @@
+#include "rlk/trainer/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "rlk/ops/linear_logp.h"
+
+namespace rlk {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Rows of the hidden states that predict a response token.
+TensorView gather_rows(Workspace::Frame& frame, const ConstTensorView& hidden,
+                       const std::vector<std::int64_t>& rows) {
+  const auto n = static_cast<std::int64_t>(rows.size());
+  const std::int64_t width = hidden.shape(1);
+  const TensorView out = view(frame.take<bf16>(n * width), {n, width});
+  for (std::int64_t i = 0; i < n; ++i) std::copy_n(hidden.at<bf16>(rows[i]), width, out.at<bf16>(i));
+  return out;
+}
+
+LinearLogpArgs logp_args(const Model& model, const PackedBatch& batch, const ConstTensorView& hidden,
+                         const TensorView& logp, const TensorView& entropy) {
+  LinearLogpArgs args;
+  args.logp = logp;
+  args.entropy = entropy;
+  args.hidden = hidden;
+  args.head = model.head();
+  args.vocab_size = model.config().vocab_size;
+  args.packed_forward = &model.packed_head().forward;
+  args.packed_backward = &model.packed_head().backward;
+  args.targets = view(batch.targets.data(), {batch.num_rows()});
+  args.params = batch.params.data();
+  args.num_params = batch.num_rows();
+  return args;
+}
+
+void append(std::vector<std::vector<float>>& out, std::span<const TrainSample> samples,
+            const float* logp) {
+  for (const TrainSample& s : samples) {
+    out.emplace_back(logp, logp + s.response_len());
+    logp += s.response_len();
+  }
+}
+
+}  // namespace
+
+struct Trainer::Scratch {
+  PackedBatch batch;
+  std::vector<std::int64_t> head_group_ends;
+};
+
+Trainer::Trainer(Context& ctx, const ModelConfig& config, const TrainerOptions& options,
+                 const Parameters& weights, std::int64_t weight_version)
+    : ctx_(ctx),
+      options_(options),
+      weights_(weights),
+      model_(config, ctx.contract(), options.max_model_len, true),
+      optimizer_(config, model_.vocab_padded(), options.optimizer, weights_),
+      activations_(config, true),
+      score_activations_(config, false),
+      buffers_(config),
+      accumulator_(config, model_.vocab_padded()),
+      scratch_(std::make_unique<Scratch>()) {
+  model_.load(ctx_, weights_, weight_version);
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::set_reference(Parameters& weights) {
+  reference_ = std::make_unique<Model>(model_.config(), ctx_.contract(), options_.max_model_len, false);
+  reference_->load(ctx_, weights, 0);
+}
+
+void Trainer::restore(std::int64_t weight_version) {
+  slots_.clear();
+  model_.load(ctx_, weights_, weight_version);
+}
+
+std::vector<std::vector<float>> Trainer::score(std::span<const TrainSample> samples) {
+  const auto n = static_cast<std::int64_t>(samples.size());
+  std::vector<std::vector<float>> out;
+  PackedBatch& batch = scratch_->batch;
+  for (std::int64_t i = 0; i < n; ++i) validate(samples[i], i, options_.max_model_len);
+  for (const SampleRange& r : plan_micro_batches(samples, {0, n}, options_.micro_batch_tokens)) {
+    const auto part = samples.subspan(r.begin, r.end - r.begin);
+    batch.pack(part);
+    const ConstTensorView hidden =
+        forward(ctx_, model_, batch.forward_batch(), nullptr, score_activations_);
+    Workspace::Frame frame(ctx_.workspace());
+    const TensorView logp = view(frame.take<float>(batch.num_rows()), {batch.num_rows()});
+    linear_logp(ctx_, logp_args(model_, batch, gather_rows(frame, hidden, batch.rows), logp, {}));
+    append(out, part, logp.at<float>());
+  }
+  return out;
+}
+
+TrainPass Trainer::accumulate(std::span<const TrainSample> samples) {
+  const auto n = static_cast<std::int64_t>(samples.size());
+  for (std::int64_t i = 0; i < n; ++i) validate(samples[i], i, options_.max_model_len);
+  if (options_.loss.kl != Kl::kNone && !reference_) {
+    fail(ErrorCode::kInvalidArgument, "trainer: a KL term needs a reference model");
+  }
+  const std::vector<std::vector<float>> weights = token_weights(samples, options_.loss.averaging);
+  const std::span<const std::vector<float>> all_weights(weights);
+  TrainPass pass;
+  slots_.clear();
+  const std::int64_t num_slots = ctx_.contract().grad_slots;
+  for (std::int64_t slot = 0; slot < num_slots; ++slot) {
+    accumulator_.reset();
+    const SampleRange range = slot_samples(n, slot, num_slots);
+    for (const SampleRange& r : plan_micro_batches(samples, range, options_.micro_batch_tokens)) {
+      run_micro_batch(samples.subspan(r.begin, r.end - r.begin),
+                      all_weights.subspan(r.begin, r.end - r.begin), pass);
+    }
+    Parameters gradient = make_parameters(model_.config(), model_.vocab_padded(), DType::kF32, true);
+    accumulator_.finish(ctx_, gradient);
+    merge_slot(std::move(gradient));
+  }
+  RLK_ASSERT(slots_.size() == 1);
+  return pass;
+}
+
+void Trainer::run_micro_batch(std::span<const TrainSample> samples,
+                              std::span<const std::vector<float>> weights, TrainPass& pass) {
+  const auto start = std::chrono::steady_clock::now();
+  PackedBatch& batch = scratch_->batch;
+  batch.pack(samples);
+  const ForwardBatch forward_batch = batch.forward_batch();
+  const std::int64_t num_rows = batch.num_rows();
+  Workspace::Frame frame(ctx_.workspace());
+  const TensorView logp = view(frame.take<float>(num_rows), {num_rows});
+  TensorView ref, entropy, g_entropy;
+  if (reference_) {
+    ref = view(frame.take<float>(num_rows), {num_rows});
+    const ConstTensorView hidden = forward(ctx_, *reference_, forward_batch, nullptr,
+                                           score_activations_);
+    linear_logp(ctx_, logp_args(*reference_, batch, gather_rows(frame, hidden, batch.rows), ref, {}));
+  }
+  if (options_.loss.type == LossType::kGrpo) {
+    entropy = view(frame.take<float>(num_rows), {num_rows});
+  }
+  if (options_.loss.entropy_coef != 0) {
+    g_entropy = view(frame.take<float>(num_rows), {num_rows});
+  }
+  const ConstTensorView hidden = forward(ctx_, model_, forward_batch, nullptr, activations_);
+  const LinearLogpArgs args =
+      logp_args(model_, batch, gather_rows(frame, hidden, batch.rows), logp, entropy);
+  linear_logp(ctx_, args);
+  append(pass.logprobs, samples, logp.at<float>());
+  pass.forward_s += seconds_since(start);
+
+  const auto backward_start = std::chrono::steady_clock::now();
+  const TensorView g = view(frame.take<float>(num_rows), {num_rows});
+  loss_gradient(ctx_, options_.loss, {g, g_entropy, logp, entropy, ref, samples, weights}, pass.sums);
+
+  accumulator_.begin_micro_batch(forward_batch.cu_seqlens, ctx_.contract().grad_group);
+  // The head sees response rows only (the others would add zeros), so its groups end earlier.
+  std::vector<std::int64_t>& head_ends = scratch_->head_group_ends;
+  head_ends.clear();
+  const ConstTensorView group_ends = accumulator_.group_ends();
+  for (std::int64_t i = 0; i < group_ends.shape(0); ++i) {
+    const std::int64_t end = *group_ends.at<std::int64_t>(i);
+    head_ends.push_back(std::lower_bound(batch.rows.begin(), batch.rows.end(), end) -
+                        batch.rows.begin());
+  }
+  const TensorView d_rows =
+      view(frame.take<bf16>(num_rows * hidden.shape(1)), {num_rows, hidden.shape(1)});
+  linear_logp_backward(
+      ctx_, args,
+      {d_rows, accumulator_.dw().lm_head, accumulator_.chain().lm_head,
+       view(std::as_const(head_ends).data(), {static_cast<std::int64_t>(head_ends.size())}), g,
+       g_entropy});
+  const TensorView d_hidden =
+      view(frame.take<bf16>(hidden.layout.size()), {hidden.shape(0), hidden.shape(1)});
+  std::fill_n(d_hidden.at<bf16>(), hidden.layout.size(), bf16{});
+  for (std::int64_t i = 0; i < num_rows; ++i) {
+    std::copy_n(d_rows.at<bf16>(i), hidden.shape(1), d_hidden.at<bf16>(batch.rows[i]));
+  }
+  backward(ctx_, model_, forward_batch, activations_, d_hidden, buffers_, accumulator_);
+  pass.backward_s += seconds_since(backward_start);
+}
+
+// Slots merge by the neighbour tree: two subtrees of the same level make one of the next.
+void Trainer::merge_slot(Parameters gradient) {
+  int level = 0;
+  while (!slots_.empty() && slots_.back().level == level) {
+    const std::vector<ParameterRef> left = list(slots_.back().gradient), right = list(gradient);
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      const float* a = left[i].tensor->data<float>();
+      float* b = right[i].tensor->data<float>();
+      for (std::int64_t k = 0; k < left[i].tensor->size(); ++k) b[k] = a[k] + b[k];
+    }
+    slots_.pop_back();
+    ++level;
+  }
+  slots_.push_back({level, std::move(gradient)});
+}
+
+OptimizerStepStats Trainer::apply() {
+  RLK_ASSERT(slots_.size() == 1);
+  const OptimizerStepStats stats = optimizer_.step(ctx_, slots_.back().gradient, weights_);
+  slots_.clear();
+  model_.load(ctx_, weights_, model_.weight_version() + 1);
+  return stats;
+}
+
+}  // namespace rlk

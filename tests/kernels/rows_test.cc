@@ -1,0 +1,402 @@
+// The CPU kernels that work row by row against the reference, byte for byte, for every instruction
+// set of this machine and several thread counts.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "rlk/numerics/math.h"
+#include "rlk/numerics/sums.h"
+#include "tests/kernels/backends.h"
+
+namespace rlk::test {
+namespace {
+
+using numerics::round_bf16;
+using numerics::to_bf16;
+
+const std::vector<std::int64_t> kSizes = {1, 7, 16, 31, 64, 96, 128, 255, 256, 300, 511, 1000};
+
+Tensor bf16_random(std::int64_t tokens, std::int64_t heads, std::int64_t n, std::uint64_t seed,
+                   Kind kind) {
+  return random_tensor(DType::kBF16, {tokens, heads, n}, seed, kind);
+}
+
+std::string label(const char* op, Kind kind, std::int64_t tokens, std::int64_t n) {
+  return fmt::format("{} kind {} [{}, {}]", op, static_cast<int>(kind), tokens, n);
+}
+
+// Calls test(kind, tokens, n) for small shapes of every kind and some that several threads share.
+void for_each_shape(const std::function<void(Kind, std::int64_t, std::int64_t)>& test) {
+  for (const Kind kind : kAllKinds) {
+    for (const std::int64_t n : kSizes) test(kind, 3, n);
+  }
+  test(Kind::kNormal, 0, 64);
+  test(Kind::kMixed, 700, 64);
+  test(Kind::kWide, 1501, 33);
+  test(Kind::kCancelling, 40, 2560);
+}
+
+OpCall norm_run(const TensorView& x, const Tensor& w, float eps = 1e-6f) {
+  return [x, &w, eps](const KernelTable& kernels, Exec& exec) {
+    std::vector<Tensor> out;
+    out.emplace_back(DType::kBF16, std::initializer_list{x.shape(0), x.shape(1), x.shape(2)});
+    out.emplace_back(DType::kF32, std::initializer_list{x.shape(0), x.shape(1)});
+    kernels.rms_norm(exec, {out[0], out[1], x, w, eps});
+    return out;
+  };
+}
+
+TEST(RmsNormInvariance, EqualsTheReferenceOnEveryInstructionSetAndThreadCount) {
+  for_each_shape([](Kind kind, std::int64_t tokens, std::int64_t n) {
+    const Tensor w = random_tensor(DType::kBF16, {n}, 2);
+    for (const std::int64_t heads : {1, 3}) {
+      const Tensor x = bf16_random(tokens, heads, n, 1, kind);
+      Spaced rows = spaced(x, 1);
+      expect_the_reference_everywhere(norm_run(rows.view, w), label("rms_norm", kind, tokens, n));
+    }
+  });
+}
+
+TEST(RmsNormInvariance, EqualsTheReferenceForEveryLaneCountAndForSpacedNumbers) {
+  for (const int lanes : {16, 32, 64, 128, 512, 1024}) {
+    Contract contract;
+    contract.norm_lanes = lanes;
+    for (const std::int64_t n : {5, 64, 300, 2049}) {
+      const Tensor x = bf16_random(4, 2, n, 1, Kind::kWide);
+      const Tensor w = random_tensor(DType::kBF16, {n}, 2);
+      for (const std::int64_t apart : {1, 3}) {
+        const Spaced rows = spaced(x, apart);
+        expect_the_reference_everywhere(norm_run(rows.view, w), "lanes " + std::to_string(lanes),
+                                        contract, {1, 2});
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, MayWriteOverItsInputAndReportsTheLowestBadRow) {
+  Tensor x = bf16_random(300, 2, 100, 1, Kind::kNormal);
+  *x.view().at<bf16>(211, 1, 99) = bf16{0x7f00};  // its square overflows
+  *x.view().at<bf16>(250, 0, 0) = bf16{0x7f80};
+  const Tensor w = random_tensor(DType::kBF16, {100}, 2);
+  const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
+    std::vector<Tensor> out{x};
+    kernels.rms_norm(exec, {out[0], {}, out[0], w, 1e-5f});
+    return out;
+  };
+  EXPECT_EQ(outcome(run, reference_kernels()).fault_row, 211 * 2 + 1);
+  expect_the_reference_everywhere(run, "in place");
+}
+
+TEST(RmsNormInvariance, InputGradientEqualsTheReference) {
+  for_each_shape([](Kind kind, std::int64_t tokens, std::int64_t n) {
+    const Tensor w = random_tensor(DType::kBF16, {n}, 2);
+    for (const std::int64_t heads : {1, 3}) {
+      const Tensor x = bf16_random(tokens, heads, n, 1, Kind::kNormal);
+      const Tensor dy = bf16_random(tokens, heads, n, 3, kind);
+      const Tensor q = random_tensor(DType::kF32, {tokens, heads}, 4);
+      Spaced rows = spaced(x, 1);
+      const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
+        std::vector<Tensor> out{dy};  // written in place
+        kernels.rms_norm_backward(exec, {out[0], out[0], rows.view, w, q});
+        return out;
+      };
+      expect_the_reference_everywhere(run, label("rms_norm_backward", kind, tokens, n));
+    }
+  });
+}
+
+OpCall norm_weight_run(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& q,
+                       const Tensor& cu) {
+  return [&](const KernelTable& kernels, Exec& exec) {
+    std::vector<Tensor> out{dw};
+    kernels.rms_norm_backward_weight(exec, {out[0], dy, x, q, cu});
+    return out;
+  };
+}
+
+TEST(RmsNormInvariance, WeightGradientEqualsTheReference) {
+  const std::vector<std::vector<std::int32_t>> batches = {
+      {}, {1}, {64, 64}, {63, 0, 65, 200}, {700, 1, 330}};
+  for (const auto& lengths : batches) {
+    const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), 0);
+    for (const std::int64_t n : {1, 16, 40, 64, 600}) {
+      for (const std::int64_t heads : {1, 3}) {
+        for (const Kind kind : {Kind::kCancelling, Kind::kWide, Kind::kMixed}) {
+          const Tensor dw = random_tensor(DType::kF32, {heads, n}, 1, Kind::kWide);
+          const Tensor dy = bf16_random(tokens, heads, n, 2, kind);
+          const Tensor x = bf16_random(tokens, heads, n, 3, Kind::kNormal);
+          const Tensor q = random_tensor(DType::kF32, {tokens, heads}, 4);
+          const Tensor cu = cu_seqlens(lengths);
+          expect_the_reference_everywhere(norm_weight_run(dw, dy, x, q, cu),
+                                          label("rms_norm_backward_weight", kind, tokens, n), {},
+                                          {1, 2, 4});
+        }
+      }
+    }
+  }
+}
+
+TEST(MergeHeadsInvariance, EqualsTheReferenceForAnyNumberOfHeadsAndLeaves) {
+  for (const int leaves : {1, 2, 8, 64}) {
+    Contract contract;
+    contract.leaves = leaves;
+    for (const std::int64_t heads : {1, 3, 8, 16, 33}) {
+      for (const std::int64_t n : {1, 24, 64, 128}) {
+        const Tensor partial = random_tensor(DType::kF32, {heads, n}, 1, Kind::kWide);
+        const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
+          std::vector<Tensor> out;
+          out.emplace_back(DType::kF32, std::initializer_list{n});
+          kernels.merge_heads(exec, {out[0], partial});
+          return out;
+        };
+        expect_the_reference_everywhere(run, "merge_heads", contract, {1, 2});
+      }
+    }
+  }
+}
+
+TEST(RmsNormTwin, AnotherLaneCountGivesOtherBytes) {
+  Tensor x = bf16_random(50, 1, 1000, 1, Kind::kWide);
+  const Tensor w = random_tensor(DType::kBF16, {1000}, 2);
+  const Outcome right = outcome(norm_run(x.view(), w), reference_kernels());
+  for (const Isa isa : isas()) {
+    Contract other;
+    other.norm_lanes = 128;
+    const Outcome wrong = outcome(norm_run(x.view(), w), cpu_kernels(isa), other);
+    EXPECT_FALSE(same_bytes(wrong.outputs[1], right.outputs[1])) << to_string(isa);
+  }
+}
+
+// (In the lane sums fma changes nothing: a product of three bf16 is exact in f32.)
+TEST(RmsNormTwin, TwoRoundingsInsteadOfFmaGiveOtherInputGradients) {
+  const Tensor x = bf16_random(50, 1, 1000, 1, Kind::kNormal);
+  const Tensor dy = bf16_random(50, 1, 1000, 2, Kind::kNormal);
+  const Tensor w = random_tensor(DType::kBF16, {1000}, 3);
+  const Tensor q = random_tensor(DType::kF32, {50, 1}, 4);
+  Tensor wrong = dy;
+  for (std::int64_t t = 0; t < 50; ++t) {
+    const auto u = [&](std::int64_t k) { return value(dy, 1000 * t + k) * value(w, k); };
+    const auto row = [&](std::int64_t k) { return value(x, 1000 * t + k); };
+    const float s = value(q, t);
+    const float z = ((s * s) * s) * (numerics::lane_sum(u, row, 1000, 256) / 1000.0f);
+    for (std::int64_t k = 0; k < 1000; ++k) {
+      wrong.data<bf16>()[1000 * t + k] = to_bf16(u(k) * s - row(k) * z);
+    }
+  }
+  for (const Isa isa : isas()) {
+    TestExec exec;
+    Tensor dx(DType::kBF16, {50, 1, 1000});
+    cpu_kernels(isa).rms_norm_backward(exec, {dx, dy, x, w, q});
+    EXPECT_FALSE(same_bytes(dx, wrong));
+  }
+}
+
+TEST(RmsNormTwin, AnotherTokenBlockGivesOtherBytes) {
+  const Tensor dw(DType::kF32, {1, 64});
+  const Tensor dy = bf16_random(500, 1, 64, 2, Kind::kWide);
+  const Tensor x = bf16_random(500, 1, 64, 3, Kind::kNormal);
+  const Tensor q = random_tensor(DType::kF32, {500, 1}, 4);
+  const Tensor cu = cu_seqlens({130, 370});
+  const Outcome right = outcome(norm_weight_run(dw, dy, x, q, cu), reference_kernels());
+  for (const Isa isa : isas()) {
+    Contract other;
+    other.token_block = 32;
+    EXPECT_FALSE(same_bytes(
+        outcome(norm_weight_run(dw, dy, x, q, cu), cpu_kernels(isa), other, 2).outputs[0],
+        right.outputs[0]));
+    const Tensor joined = cu_seqlens({500});  // blocks that run over the end of a sample
+    EXPECT_FALSE(
+        same_bytes(outcome(norm_weight_run(dw, dy, x, q, joined), cpu_kernels(isa)).outputs[0],
+                   right.outputs[0]));
+  }
+}
+
+TEST(EmbeddingInvariance, EqualsTheReferenceAndReportsBadIds) {
+  for (const std::int64_t n : {1, 31, 64, 300}) {
+    for (const std::int64_t tokens : {0, 5, 3000}) {
+      const Tensor table = random_tensor(DType::kBF16, {50, n}, 1, Kind::kMixed);
+      std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
+      Rng rng(7);
+      for (std::int32_t& id : ids) id = static_cast<std::int32_t>(rng.below(50));
+      if (tokens > 10) {
+        ids[2000] = 50;
+        ids[2100] = -1;
+      }
+      const Tensor id_tensor = i32_tensor(ids);
+      const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
+        std::vector<Tensor> out;
+        out.emplace_back(DType::kBF16, std::initializer_list{tokens, n});
+        kernels.embedding(exec, {out[0], table, id_tensor});
+        return out;
+      };
+      expect_the_reference_everywhere(run, "embedding");
+      const Tensor dy = random_tensor(DType::kBF16, {tokens, n}, 2, Kind::kWide);
+      const Tensor start = random_tensor(DType::kF32, {50, n}, 3);
+      const OpCall backward = [&](const KernelTable& kernels, Exec& exec) {
+        std::vector<Tensor> out{start};
+        kernels.embedding_backward(exec, {out[0], dy, id_tensor});
+        return out;
+      };
+      expect_the_reference_everywhere(backward, "embedding_backward");
+    }
+  }
+}
+
+TEST(EmbeddingTwin, AnotherTokenOrderGivesOtherBytes) {
+  const Tensor dy = random_tensor(DType::kBF16, {100, 64}, 2, Kind::kWide);
+  Tensor reversed(DType::kBF16, {100, 64});
+  for (std::int64_t t = 0; t < 100; ++t) {
+    std::memcpy(reversed.view().at<bf16>(t), dy.view().at<bf16>(99 - t), 128);
+  }
+  const Tensor ids = i32_tensor(std::vector<std::int32_t>(100, 1));
+  const auto run = [&](const Tensor& from) -> OpCall {
+    return [&](const KernelTable& kernels, Exec& exec) {
+      std::vector<Tensor> out;
+      out.emplace_back(DType::kF32, std::initializer_list<std::int64_t>{2, 64});
+      kernels.embedding_backward(exec, {out[0], from, ids});
+      return out;
+    };
+  };
+  for (const Isa isa : isas()) {
+    EXPECT_FALSE(same_bytes(outcome(run(reversed), cpu_kernels(isa)).outputs[0],
+                            outcome(run(dy), reference_kernels()).outputs[0]));
+  }
+}
+
+TEST(ResidualAddInvariance, EqualsTheReferenceAlsoInPlaceAndWithSpacedRows) {
+  for_each_shape([](Kind kind, std::int64_t tokens, std::int64_t n) {
+    const Tensor a = bf16_random(tokens, 1, n, 1, kind);
+    const Spaced b = spaced(bf16_random(tokens, 1, n, 2, kind), 1);
+    const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
+      std::vector<Tensor> out{a};
+      const TensorView y = as_matrix(out[0].view());
+      kernels.residual_add(exec, {y, y, as_matrix(b.view)});
+      return out;
+    };
+    expect_the_reference_everywhere(run, label("residual_add", kind, tokens, n));
+  });
+}
+
+TEST(SwigluInvariance, EqualsTheReferenceForwardAndBackward) {
+  for_each_shape([](Kind kind, std::int64_t tokens, std::int64_t n) {
+    const Tensor g = bf16_random(tokens, 1, n, 1, kind);
+    const Tensor u = bf16_random(tokens, 1, n, 2, Kind::kNormal);
+    const Tensor dy = bf16_random(tokens, 1, n, 3, kind);
+    const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
+      std::vector<Tensor> out{g, g, u};
+      const auto matrix = [](Tensor& t) { return as_matrix(t.view()); };
+      kernels.swiglu(exec, {matrix(out[0]), matrix(out[1]), matrix(out[2])});
+      Tensor incoming = dy;
+      kernels.swiglu_backward(exec, {matrix(out[1]), matrix(out[2]), matrix(incoming),
+                                     matrix(out[1]), matrix(out[2])});  // in place
+      return out;
+    };
+    expect_the_reference_everywhere(run, label("swiglu", kind, tokens, n));
+  });
+}
+
+TEST(SwigluInvariance, EqualsTheReferenceForEveryBf16Gate) {
+  Tensor g(DType::kBF16, {1 << 16});
+  for (std::int64_t i = 0; i < g.size(); ++i)
+    g.data<bf16>()[i].bits = static_cast<std::uint16_t>(i);
+  const Tensor u = random_tensor(DType::kBF16, {1 << 16}, 1);
+  const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
+    std::vector<Tensor> out{g, g, u};
+    const auto matrix = [](Tensor& t) { return view(t.data<bf16>(), {64, 1024}); };
+    Tensor gate = g, up = u;
+    kernels.swiglu(exec, {matrix(out[0]), matrix(gate), matrix(up)});
+    kernels.swiglu_backward(exec,
+                            {matrix(out[1]), matrix(out[2]), matrix(up), matrix(gate), matrix(up)});
+    return out;
+  };
+  expect_the_reference_everywhere(run, "swiglu");
+}
+
+TEST(SwigluTwin, RoundingSiluToBf16FirstGivesOtherBytes) {
+  const Tensor g = random_tensor(DType::kBF16, {1, 1000}, 1);
+  const Tensor u = random_tensor(DType::kBF16, {1, 1000}, 2);
+  Tensor wrong(DType::kBF16, {1, 1000});
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    wrong.data<bf16>()[i] = to_bf16(round_bf16(numerics::silu(value(g, i))) * value(u, i));
+  }
+  for (const Isa isa : isas()) {
+    Tensor y(DType::kBF16, {1, 1000});
+    TestExec exec;
+    cpu_kernels(isa).swiglu(exec, {y, g, u});
+    EXPECT_FALSE(same_bytes(y, wrong));
+  }
+}
+
+struct RopeCase {
+  Tensor cos, sin, positions;
+};
+
+RopeCase rope_case(std::int64_t tokens, std::int64_t half) {
+  RopeCase c{
+      random_tensor(DType::kF32, {40, half}, 1), random_tensor(DType::kF32, {40, half}, 2), {}};
+  for (std::int64_t i = 0; i < c.cos.size(); ++i) {
+    const double angle = value(c.cos, i);
+    c.cos.data<float>()[i] = static_cast<float>(std::cos(angle));
+    c.sin.data<float>()[i] = static_cast<float>(std::sin(angle));
+  }
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(tokens));
+  Rng rng(3);
+  for (std::int32_t& p : positions) p = static_cast<std::int32_t>(rng.below(40));
+  c.positions = i32_tensor(positions);
+  return c;
+}
+
+TEST(RopeInvariance, EqualsTheReferenceForwardAndBackwardAlsoInPlace) {
+  for (const Kind kind : kAllKinds) {
+    for (const std::int64_t d : {2, 6, 32, 50, 64, 128}) {
+      for (const std::int64_t tokens : {0, 3, 300}) {
+        const RopeCase c = rope_case(tokens, d / 2);
+        for (const std::int64_t heads : {1, 3}) {
+          Tensor x = bf16_random(tokens, heads, d, 1, kind);
+          if (tokens == 300) {
+            *x.view().at<bf16>(170, heads - 1, d - 1) = to_bf16(0x1p56f);
+            *x.view().at<bf16>(171, 0, 0) = bf16{0x7fc0};
+          }
+          const Spaced rows = spaced(x, 1);
+          const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
+            std::vector<Tensor> out{x, x};
+            kernels.rope(exec, {out[0], rows.view, c.cos, c.sin, c.positions});
+            kernels.rope_backward(exec, {out[1], out[1], c.cos, c.sin, c.positions});
+            return out;
+          };
+          expect_the_reference_everywhere(run, label("rope", kind, tokens, d), {}, {1, 3});
+        }
+      }
+    }
+  }
+}
+
+TEST(RopeTwin, TwoRoundingsInsteadOfFmaGiveOtherBytes) {
+  const RopeCase c = rope_case(200, 32);
+  const Tensor x = bf16_random(200, 1, 64, 1, Kind::kNormal);
+  Tensor wrong = x;
+  for (std::int64_t t = 0; t < 200; ++t) {
+    const std::int64_t position = *c.positions.view().at<std::int32_t>(t);
+    for (std::int64_t i = 0; i < 32; ++i) {
+      const float x1 = value(x, t * 64 + i), x2 = value(x, t * 64 + 32 + i);
+      const float cos = *c.cos.view().at<float>(position, i);
+      const float sin = *c.sin.view().at<float>(position, i);
+      // A table rounded to bf16, as some frameworks keep it.
+      wrong.data<bf16>()[t * 64 + i] = to_bf16(x1 * round_bf16(cos) - x2 * round_bf16(sin));
+      wrong.data<bf16>()[t * 64 + 32 + i] = to_bf16(x2 * round_bf16(cos) + x1 * round_bf16(sin));
+    }
+  }
+  for (const Isa isa : isas()) {
+    Tensor y(DType::kBF16, {200, 1, 64});
+    TestExec exec;
+    cpu_kernels(isa).rope(exec, {y, x, c.cos, c.sin, c.positions});
+    EXPECT_FALSE(same_bytes(y, wrong));
+  }
+}
+
+}  // namespace
+}  // namespace rlk::test
