@@ -1,5 +1,5 @@
 # Thin wrappers over the CMake presets (cmake --list-presets).
-#   make           build; the program is build/rlk
+#   make           build the program, build/rlk
 #   make setup     install the Debian packages that are missing (needs root or sudo)
 #   make demo      setup, build, the main job on the CPU by both routes, and the report
 #   make test      setup, build, all tests but the long ones
@@ -11,21 +11,24 @@ JOBS   ?= $(shell nproc)
 PREFIX ?= /usr/local
 DEMO   ?= runs/demo
 
-.PHONY: all setup build demo test test-long asan install clean
+.PHONY: all setup configure build demo test test-long asan install clean
 
 all: build
 
 setup:
 	@tools/setup_debian
 
-build:
+build: configure
+	@cmake --build --preset cpu -j $(JOBS) --target rlk
+
+configure:
 	@test -f build/build.ninja || cmake --preset cpu
-	@cmake --build --preset cpu -j $(JOBS)
 
 demo: setup build
 	@tools/demo $(DEMO)
 
-test: setup build
+test: setup configure
+	@cmake --build --preset cpu -j $(JOBS)
 	@ctest --preset cpu -j $(JOBS)
 
 test-long: setup build

@@ -109,14 +109,12 @@ void run_decode(benchmark::State& state, Isa isa, Shape s, int threads) {
   Problem problem(s, 1, threads);
   const rlk::KernelTable& kernels = rlk::cpu_kernels(isa);
   for (auto _ : state) problem.forward(kernels);
-  set_rate(state, "GB/s",
-           4e-9 * static_cast<double>(s.sequences * s.length * s.kv_heads * s.d));
+  set_rate(state, "GB/s", 4e-9 * static_cast<double>(s.sequences * s.length * s.kv_heads * s.d));
 }
 
 void add(const std::string& name, const Shape& s, int threads, auto function) {
   const std::string full = "attention/" + name + "/d:" + std::to_string(s.d) +
-                           "/S:" + std::to_string(s.length) +
-                           "/threads:" + std::to_string(threads);
+                           "/S:" + std::to_string(s.length) + "/threads:" + std::to_string(threads);
   benchmark::RegisterBenchmark(full.c_str(), function)->UseRealTime();
 }
 

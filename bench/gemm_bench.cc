@@ -26,12 +26,15 @@ struct Shape {
   std::int64_t m, n, k;
 };
 
-constexpr Shape kLarge[] = {{1024, 1024, 1024}, {2048, 2048, 2048}, {512, 4096, 1024},
-                            {512, 1024, 4096},  {128, 1024, 4096}};
+constexpr Shape kLarge[] = {{1024, 1024, 1024},
+                            {2048, 2048, 2048},
+                            {512, 4096, 1024},
+                            {512, 1024, 4096},
+                            {128, 1024, 4096}};
 constexpr Shape kDecode[] = {{1, 4096, 1024}, {2, 4096, 1024},  {4, 4096, 1024},
                              {8, 4096, 1024}, {16, 4096, 1024}, {32, 4096, 1024}};
-constexpr Shape kDemo[] = {{1, 192, 64}, {8, 192, 64}, {64, 192, 64}, {1024, 192, 64},
-                           {1024, 64, 192}};
+constexpr Shape kDemo[] = {
+    {1, 192, 64}, {8, 192, 64}, {64, 192, 64}, {1024, 192, 64}, {1024, 64, 192}};
 
 rlk::Tensor random_bf16(std::int64_t rows, std::int64_t cols, unsigned seed) {
   std::mt19937 engine(seed);
@@ -52,12 +55,12 @@ std::vector<float> widened(const rlk::Tensor& t) {
 }
 
 void set_rate(benchmark::State& state, const Shape& s) {
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(2e-9 * static_cast<double>(s.m * s.n * s.k),
-                         benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(2e-9 * static_cast<double>(s.m * s.n * s.k),
+                                                 benchmark::Counter::kIsIterationInvariantRate);
 }
 
-// Bits first, then time: 64 elements against the literal chain. (Tests compare all of them, and trees.)
+// Bits first, then time: 64 elements against the literal chain. (Tests compare all of them, and
+// trees.)
 bool samples_are_chains(const rlk::Tensor& a, const rlk::Tensor& b, const rlk::Tensor& c) {
   const std::int64_t m_size = a.shape(0), n_size = b.shape(0), k_size = a.shape(1);
   for (std::int64_t i = 0; i < 64; ++i) {
@@ -151,15 +154,14 @@ void add_shape(const Shape& s, int threads) {
   for (Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
     if (!rlk::available(isa)) continue;
     const std::string name = rlk::to_string(isa);
-    for (auto [form, form_name] : {std::pair{Form::kChain, "/chain"}, {Form::kTree, "/tree"},
+    for (auto [form, form_name] : {std::pair{Form::kChain, "/chain"},
+                                   {Form::kTree, "/tree"},
                                    {Form::kUnpacked, "/unpacked"}}) {
-      add(name + form_name, s, threads, [=, form = form](benchmark::State& state) {
-        run_ours(state, isa, form, s, threads);
-      });
+      add(name + form_name, s, threads,
+          [=, form = form](benchmark::State& state) { run_ours(state, isa, form, s, threads); });
     }
-    add(name + "/weight_gradient", s, threads, [=](benchmark::State& state) {
-      run_weight_gradient(state, isa, s, threads);
-    });
+    add(name + "/weight_gradient", s, threads,
+        [=](benchmark::State& state) { run_weight_gradient(state, isa, s, threads); });
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -30,15 +29,16 @@ struct Runner {
   explicit Runner(int threads) : pool(threads) {}
 };
 
-Tensor random_tensor(DType dtype, std::initializer_list<std::int64_t> sizes, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::normal_distribution<float> normal;
+// Uniform in [-1, 1).
+Tensor random_tensor(DType dtype, std::initializer_list<std::int64_t> sizes, std::uint32_t seed) {
   Tensor t(dtype, sizes);
   for (std::int64_t i = 0; i < t.size(); ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    const float x = static_cast<float>(seed >> 8) * 0x1p-23f - 1.0f;
     if (dtype == DType::kBF16) {
-      t.data<rlk::bf16>()[i] = rlk::numerics::to_bf16(normal(engine));
+      t.data<rlk::bf16>()[i] = rlk::numerics::to_bf16(x);
     } else {
-      t.data<float>()[i] = normal(engine);
+      t.data<float>()[i] = x;
     }
   }
   return t;
@@ -74,8 +74,8 @@ void add(const std::string& op, const std::string& shape, const Make& make) {
       })
           ->Unit(benchmark::kMicrosecond)
           ->UseRealTime()
-          ->MinTime(0.02)
-          ->Repetitions(7)
+          ->MinTime(0.005)
+          ->Repetitions(9)
           ->ReportAggregatesOnly()
           ->ComputeStatistics("min", [](const std::vector<double>& v) {
             return *std::min_element(v.begin(), v.end());

@@ -33,7 +33,7 @@ bool stderr_is_terminal() { return isatty(STDERR_FILENO) != 0; }
 std::string with_commas(std::int64_t n) {
   std::string text = std::to_string(n);
   const std::size_t first = text[0] == '-' ? 1 : 0;
-  for (std::size_t i = text.size(); i > first + 3;) text.insert(i -= 3, ",");
+  for (std::size_t i = text.size(); i > first + 3;) text.insert(i -= 3, 1, ',');
   return text;
 }
 

@@ -34,14 +34,15 @@ int print(const Result& result, CompareStatus status, bool json) {
 int run(const Arguments& a) {
   if (a.b.empty()) {
     if (!is_run(a.a)) {
-      fail(ErrorCode::kInvalidArgument, "compare: {} is a record file; a second one is needed", a.a);
+      fail(ErrorCode::kInvalidArgument, "compare: {} is a record file; a second one is needed",
+           a.a);
     }
     const Comparison c = compare_sides(RunDb::open_read_only(run_db_path(a.a)));
     return print(c, c.status, a.json);
   }
   if (is_run(a.a) != is_run(a.b)) {
-    fail(ErrorCode::kInvalidArgument, "compare: {} and {}: one is a run, the other a record file", a.a,
-         a.b);
+    fail(ErrorCode::kInvalidArgument, "compare: {} and {}: one is a run, the other a record file",
+         a.a, a.b);
   }
   if (is_run(a.a)) {
     const RunComparison c = compare_runs(RunDb::open_read_only(run_db_path(a.a)),
@@ -58,8 +59,8 @@ void add_compare(CLI::App& app, int& exit_code) {
   auto a = std::make_shared<Arguments>();
   CLI::App* verb = app.add_subcommand(
       "compare",
-      "Compare log-probabilities byte for byte: two record files, two runs, or the two sides of one "
-      "run");
+      "Compare log-probabilities byte for byte: two record files, two runs, or the two sides of "
+      "one run");
   verb->add_option("a", a->a, "Record file (JSON lines), run folder or run.db")->required();
   verb->add_option("b", a->b, "The other; left out: rollout against trainer inside run A");
   verb->add_flag("--json", a->json, "Print the comparison as JSON");

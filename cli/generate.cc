@@ -36,7 +36,8 @@ json completion_json(const Completion& c, const std::string& prompt, const std::
   for (std::size_t i = 0; i < c.token_ids.size(); ++i) {
     tokens.push_back({{"token_id", c.token_ids[i]},
                       {"logprob", c.logprobs[i]},
-                      {"logprob_bits", fmt::format("{:08x}", __builtin_bit_cast(std::uint32_t, c.logprobs[i]))}});
+                      {"logprob_bits",
+                       fmt::format("{:08x}", __builtin_bit_cast(std::uint32_t, c.logprobs[i]))}});
   }
   return {{"prompt", prompt},
           {"text", text},
@@ -78,13 +79,15 @@ int run(const Arguments& a) {
     const std::string& prompt = a.prompts[i / static_cast<std::size_t>(a.samples)];
     const std::string text = model.tokenizer.decode(c.token_ids, true);
     if (a.json) {
-      fmt::print("{}\n", completion_json(c, prompt, text).dump(-1, ' ', false, json::error_handler_t::replace));
+      fmt::print(
+          "{}\n",
+          completion_json(c, prompt, text).dump(-1, ' ', false, json::error_handler_t::replace));
       continue;
     }
     double sum = 0;
     for (float x : c.logprobs) sum += static_cast<double>(x);
-    fmt::print("{}{}\n  [{} tokens, {}, sum of logprobs {:.6f}]\n", prompt, text, c.token_ids.size(),
-               to_string(c.finish_reason), sum);
+    fmt::print("{}{}\n  [{} tokens, {}, sum of logprobs {:.6f}]\n", prompt, text,
+               c.token_ids.size(), to_string(c.finish_reason), sum);
   }
   return kOk;
 }
@@ -96,7 +99,9 @@ void add_generate(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("generate", "Prompt in, text and log-probabilities out");
   verb->add_option("--model", a->model, "Hugging Face folder")->required();
   verb->add_option("--prompt", a->prompts, "May be given several times")->required()->take_all();
-  verb->add_option("--samples", a->samples, "Per prompt")->capture_default_str()->check(CLI::PositiveNumber);
+  verb->add_option("--samples", a->samples, "Per prompt")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   verb->add_option("--max-new-tokens", a->max_new_tokens)->capture_default_str();
   verb->add_option("--max-model-len", a->max_model_len,
                    "Context; default: longest prompt + max-new-tokens");
@@ -107,9 +112,12 @@ void add_generate(CLI::App& app, int& exit_code) {
   verb->add_option("--min-p", a->sampling.min_p)->capture_default_str();
   verb->add_option("--seed", a->seed, "Keys the random numbers, with request and position")
       ->capture_default_str();
-  verb->add_option("--route", a->route)->check(CLI::IsMember({"strict", "production"}))->capture_default_str();
+  verb->add_option("--route", a->route)
+      ->check(CLI::IsMember({"strict", "production"}))
+      ->capture_default_str();
   verb->add_option("--threads", a->threads, "0: one per hardware thread")->capture_default_str();
-  verb->add_flag("--json", a->json, "One JSON object per completion, with the bits of each logprob");
+  verb->add_flag("--json", a->json,
+                 "One JSON object per completion, with the bits of each logprob");
   verb->callback([a, &exit_code] { exit_code = run(*a); });
 }
 

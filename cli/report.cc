@@ -18,8 +18,8 @@ void add_report(CLI::App& app, int& exit_code) {
     bool json = false;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App* verb =
-      app.add_subcommand("report", "Write one HTML page about a run, or about two routes side by side");
+  CLI::App* verb = app.add_subcommand(
+      "report", "Write one HTML page about a run, or about two routes side by side");
   verb->add_option("runs", a->runs, "Run folders, normally the strict one first")->required();
   verb->add_option("--out", a->out, "The page")->capture_default_str();
   verb->add_flag("--json", a->json, "Print where the page is as JSON");

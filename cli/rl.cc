@@ -26,8 +26,8 @@ void show(const RunProgress& p) {
   // Without a terminal one line in ten is enough.
   if (!stderr_is_terminal() && p.step % 10 != 0 && p.step != 1 && p.step != p.steps) return;
   fmt::print(stderr, "{}step {:>{}}/{}  reward {:.3f}  mismatches {} of {}  {:>6} tok/s  left {}{}",
-             stderr_is_terminal() ? "\r\x1b[K" : "", p.step, std::to_string(p.steps).size(), p.steps,
-             p.reward_mean, with_commas(p.mismatch_count), with_commas(p.compared),
+             stderr_is_terminal() ? "\r\x1b[K" : "", p.step, std::to_string(p.steps).size(),
+             p.steps, p.reward_mean, with_commas(p.mismatch_count), with_commas(p.compared),
              with_commas(static_cast<std::int64_t>(p.tokens_per_s)), clock_text(p.seconds_left),
              !stderr_is_terminal() || p.step == p.steps ? "\n" : "");
 }

@@ -44,8 +44,8 @@ int run(const Arguments& a) {
   HfModel model = load_hf_model(a.model, contract);
   Record record = read_record(a.record);
   if (record.vocab_size != model.config.vocab_size) {
-    fail(ErrorCode::kContract, "{}: vocab_size is {}, the model has {}", a.record, record.vocab_size,
-         model.config.vocab_size);
+    fail(ErrorCode::kContract, "{}: vocab_size is {}, the model has {}", a.record,
+         record.vocab_size, model.config.vocab_size);
   }
   std::vector<TrainSample> samples;
   TrainerOptions options;
@@ -84,7 +84,8 @@ int run(const Arguments& a) {
                                 {"sum_logprob", sum}};
     fmt::print("{}\n", out.dump());
   } else {
-    fmt::print("{}: {} samples, {} log-probabilities, sum {}\n", a.out, logprobs.size(), count, sum);
+    fmt::print("{}: {} samples, {} log-probabilities, sum {}\n", a.out, logprobs.size(), count,
+               sum);
   }
   return kOk;
 }
@@ -94,13 +95,16 @@ int run(const Arguments& a) {
 void add_score(CLI::App& app, int& exit_code) {
   auto a = std::make_shared<Arguments>();
   CLI::App* verb = app.add_subcommand(
-      "score", "Tokens in, log-probabilities out: recompute a record file with the trainer's forward");
+      "score",
+      "Tokens in, log-probabilities out: recompute a record file with the trainer's forward");
   verb->add_option("--model", a->model, "Hugging Face folder")->required();
   verb->add_option("record", a->record,
                    "Record file (JSON lines; docs/records.md); its log-probabilities are not used")
       ->required();
   verb->add_option("--out", a->out, "Where the scored record goes; default: standard output");
-  verb->add_option("--route", a->route)->check(CLI::IsMember({"strict", "production"}))->capture_default_str();
+  verb->add_option("--route", a->route)
+      ->check(CLI::IsMember({"strict", "production"}))
+      ->capture_default_str();
   verb->add_option("--threads", a->threads, "0: one per hardware thread")->capture_default_str();
   verb->add_flag("--json", a->json, "With --out: print what was scored as JSON");
   verb->callback([a, &exit_code] { exit_code = run(*a); });

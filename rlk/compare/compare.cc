@@ -62,13 +62,12 @@ class Gate {
       const RecordSample& a = a_.samples[i];
       const RecordSample& b = b_.samples[i];
       if (a.step != b.step || a.sample != b.sample) {
-        return close("samples", fmt::format("entry {}: step {}, sample {} != step {}, sample {}",
-                                            i, a.step, a.sample, b.step, b.sample));
+        return close("samples", fmt::format("entry {}: step {}, sample {} != step {}, sample {}", i,
+                                            a.step, a.sample, b.step, b.sample));
       }
     }
     if (a_.samples.size() == b_.samples.size()) return false;
-    return close("samples",
-                 fmt::format("{} samples != {}", a_.samples.size(), b_.samples.size()));
+    return close("samples", fmt::format("{} samples != {}", a_.samples.size(), b_.samples.size()));
   }
 
   // Without sizes_too, a difference in size is left to the field that owns it (targets).
@@ -141,7 +140,7 @@ void compare_sample(const RecordSample& a, const RecordSample& b, Active& active
       active.a.data(), active.b.data(), static_cast<std::int64_t>(active.indices.size()));
   if (c.mismatch_count == 0 && bits.mismatch_count > 0) {
     const std::size_t i = active.indices[static_cast<std::size_t>(bits.first_index)];
-    c.first_mismatch = {a.step,      a.sample,      a.positions[i],
+    c.first_mismatch = {a.step,       a.sample,      a.positions[i],
                         a.targets[i], a.logprobs[i], b.logprobs[i]};
   }
   c.compared += bits.compared;

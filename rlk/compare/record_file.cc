@@ -95,8 +95,7 @@ RecordSample read_sample(FieldReader line, const Record& record) {
 
   const auto check = [&](const char* field, std::size_t size) {
     if (size == n) return;
-    line.refuse(ErrorCode::kFormat, field,
-                fmt::format("has {} elements, targets has {}", size, n));
+    line.refuse(ErrorCode::kFormat, field, fmt::format("has {} elements, targets has {}", size, n));
   };
   check("positions", s.positions.size());
   check("mask", s.mask.size());
@@ -123,7 +122,8 @@ Record read_record(std::istream& in, const std::string& source) {
     }
   }
   if (in.bad()) fail(ErrorCode::kIo, "{}: cannot read", source);
-  if (!has_header) fail(ErrorCode::kFormat, "{}: empty; expected the header of an rlk-record", source);
+  if (!has_header)
+    fail(ErrorCode::kFormat, "{}: empty; expected the header of an rlk-record", source);
   return record;
 }
 

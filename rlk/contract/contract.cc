@@ -23,7 +23,7 @@ constexpr struct {
 // Fixed sequences of operations; a changed sequence gets a new name here and in docs/contract.md.
 constexpr const char* kForwardPrimitives[] = {
     "exp/1",     "exp2_64/1", "exp2m/1",   "exp2p/1",         "log/1",
-    "log1p64/1", "rope_table/1", "philox4x32-10", "sampling_filters/1",
+    "gumbel/1",  "log1p64/1", "rope_table/1",   "sampling_filters/1",
 };
 constexpr const char* kBackwardPrimitives[] = {"adamw/1", "grad_norm/1", "grpo_loss/1"};
 
@@ -153,7 +153,13 @@ Contract parse_contract(std::string_view json_text, std::string_view source) {
       fail(ErrorCode::kFormat, "{}: contract field {} is {}, expected an integer", source, key,
            value.dump());
     }
-    found->set(c, value.get<std::int64_t>());
+    const auto number = value.get<std::int64_t>();
+    found->set(c, number);
+    const bool too_large = value.is_number_unsigned() && number < 0;
+    if (too_large || found->get(c) != number) {
+      fail(ErrorCode::kFormat, "{}: contract field {} is {}, too large for any contract", source,
+           key, value.dump());
+    }
   }
   validate(c);
   const json ours = to_json(c, false);

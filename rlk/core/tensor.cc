@@ -36,7 +36,8 @@ template <typename View>
 View slice(const View& t, int dim, std::int64_t begin, std::int64_t end) {
   RLK_ASSERT(0 <= begin && begin <= end && end <= t.layout.shape[dim]);
   View out = t;
-  const std::int64_t offset = begin * t.layout.stride[dim] * static_cast<std::int64_t>(size_of(t.dtype));
+  const std::int64_t offset =
+      begin * t.layout.stride[dim] * static_cast<std::int64_t>(size_of(t.dtype));
   using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(out.data)>>,
                                   const char, char>;
   if (out.data) out.data = static_cast<Byte*>(out.data) + offset;

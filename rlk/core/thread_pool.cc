@@ -29,43 +29,42 @@ struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable wake;
   bool stop = false;
-
-  // The loop that is running. Written by the caller before `generation` rises.
-  std::atomic<std::uint64_t> generation{0};
   std::atomic<int> sleeping{0};
-  std::atomic<std::int64_t> next{0};
-  std::atomic<int> active{0};  // workers that have not yet left this loop
+
+  // The loop that is running. A piece is claimed by taking one off `unclaimed`; whoever got a
+  // positive number has one, and the loop cannot end (nor these fields change) before it is done.
+  // So the caller waits for pieces, never for a worker that is asleep.
+  std::atomic<std::int64_t> unclaimed{0};
+  std::atomic<std::int64_t> done{0};
+  std::int64_t pieces = 0;
   std::int64_t n = 0;
   std::int64_t step = 1;
   Call call = nullptr;
   const void* body = nullptr;
 
   void work(int thread) {
-    for (;;) {
-      const std::int64_t begin = next.fetch_add(step, std::memory_order_relaxed);
-      if (begin >= n) return;
+    while (unclaimed.load(std::memory_order_relaxed) > 0) {
+      const std::int64_t ticket = unclaimed.fetch_sub(1, std::memory_order_acquire);
+      if (ticket <= 0) return;
+      const std::int64_t begin = (pieces - ticket) * step;
       call(body, begin, std::min(begin + step, n), thread);
+      done.fetch_add(1, std::memory_order_release);
     }
   }
 
   void worker_main(int thread) {
-    std::uint64_t seen = 0;
     for (;;) {
-      int spins = 0;
-      while (generation.load(std::memory_order_acquire) == seen && spins < kSpins) {
+      for (int spins = 0; unclaimed.load(std::memory_order_relaxed) <= 0 && spins < kSpins; ++spins) {
         relax();
-        ++spins;
       }
-      if (generation.load(std::memory_order_acquire) == seen) {
+      if (unclaimed.load(std::memory_order_relaxed) <= 0) {
         std::unique_lock lock(mutex);
         sleeping.fetch_add(1);
-        wake.wait(lock, [&] { return stop || generation.load() != seen; });
+        wake.wait(lock, [&] { return stop || unclaimed.load() > 0; });
         sleeping.fetch_sub(1);
+        if (stop) return;
       }
-      if (generation.load(std::memory_order_acquire) == seen) return;  // stop
-      seen = generation.load(std::memory_order_acquire);
       work(thread);
-      active.fetch_sub(1, std::memory_order_release);
     }
   }
 };
@@ -103,19 +102,23 @@ void ThreadPool::run(std::int64_t n, std::int64_t grain, Call call, const void* 
   const std::int64_t pieces = 4 * num_threads();
   s.n = n;
   s.step = std::max(grain, (n + pieces * grain - 1) / (pieces * grain) * grain);
+  s.pieces = (n + s.step - 1) / s.step;
   s.call = call;
   s.body = body;
-  s.next.store(0, std::memory_order_relaxed);
-  s.active.store(static_cast<int>(s.workers.size()), std::memory_order_relaxed);
-  s.generation.fetch_add(1, std::memory_order_seq_cst);
+  s.done.store(0, std::memory_order_relaxed);
+  s.unclaimed.store(s.pieces, std::memory_order_seq_cst);
   if (s.sleeping.load(std::memory_order_seq_cst) > 0) {
     std::lock_guard lock(s.mutex);
     s.wake.notify_all();
   }
   s.work(0);
-  for (int spins = 0; s.active.load(std::memory_order_acquire) > 0; ++spins) {
+  for (int spins = 0; s.done.load(std::memory_order_acquire) < s.pieces; ++spins) {
     // A worker that lost its core to another process cannot finish while we hold this one.
-    if (spins < kSpins) relax(); else std::this_thread::yield();
+    if (spins < kSpins) {
+      relax();
+    } else {
+      std::this_thread::yield();
+    }
   }
 }
 

@@ -51,8 +51,8 @@ class LayerBackward {
 
     node("down_proj backward");
     weight_gradient(dw().down_proj, chain().down_proj, dw().down_bias, d_stream, first(a.act));
-    input_gradient(first(b_.d_act), d_stream, w().down_proj, packed().down_proj, {c_.hidden_size, 0, 0},
-                   false);
+    input_gradient(first(b_.d_act), d_stream, w().down_proj, packed().down_proj,
+                   {c_.hidden_size, 0, 0}, false);
     node("swiglu backward");
     swiglu_backward(ctx_, {columns(d_gate_up, 0, inter), columns(d_gate_up, inter, 2 * inter),
                            first(b_.d_act), columns(gate_up, 0, inter),
@@ -237,7 +237,8 @@ void BackwardBuffers::reserve(std::int64_t num_tokens) {
   if (num_tokens <= capacity_) return;
   const std::int64_t n = std::max(num_tokens, capacity_ + capacity_ / 4);
   const ModelConfig& c = config_;
-  const std::int64_t q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
+  const std::int64_t q = c.num_attention_heads * c.head_dim,
+                     kv = c.num_key_value_heads * c.head_dim;
   const auto bf = [n](std::int64_t width) { return Tensor(DType::kBF16, {n, width}); };
   d_stream = bf(c.hidden_size);
   d_norm = bf(c.hidden_size);

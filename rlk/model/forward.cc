@@ -149,7 +149,8 @@ class LayerForward {
     const TensorView qkv = first(a.qkv);
     const ConstTensorView q_in = split_heads(columns(qkv, 0, s_.q), s_.heads);
     const ConstTensorView k_in = split_heads(columns(qkv, s_.q, s_.q + s_.kv), s_.kv_heads);
-    const ConstTensorView v = split_heads(columns(qkv, s_.q + s_.kv, s_.q + 2 * s_.kv), s_.kv_heads);
+    const ConstTensorView v =
+        split_heads(columns(qkv, s_.q + s_.kv, s_.q + 2 * s_.kv), s_.kv_heads);
     const TensorView qk = first(a.qk);
     const TensorView q = split_heads(columns(qk, 0, s_.q), s_.heads);
     const TensorView k = split_heads(columns(qk, s_.q, s_.q + s_.kv), s_.kv_heads);

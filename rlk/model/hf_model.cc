@@ -20,7 +20,8 @@ HfModel load_hf_model(const std::string& folder, const Contract& contract) {
     fail(ErrorCode::kFormat, "{}: tokenizer.json has ids up to {}, config.json has vocab_size {}",
          folder, tokenizer.vocab_size() - 1, config.vocab_size);
   }
-  Parameters parameters = load_parameters(folder, config, vocab_padded(contract, config.vocab_size));
+  Parameters parameters =
+      load_parameters(folder, config, vocab_padded(contract, config.vocab_size));
   return {folder, std::move(config), std::move(generation), std::move(tokenizer),
           std::move(parameters)};
 }

@@ -18,7 +18,7 @@ namespace rlk::numerics {
 // contract data (a test holds the two lists together).
 inline constexpr std::array<std::string_view, 10> kPrimitiveVersions = {
     "adamw/1",     "exp/1", "exp2_64/1", "exp2m/1",       "exp2p/1",
-    "grad_norm/1", "log/1", "log1p64/1", "philox4x32-10", "rope_table/1",
+    "grad_norm/1", "gumbel/1", "log/1", "log1p64/1", "rope_table/1",
 };
 
 inline constexpr float kRoundMagic = 0x1.8p23f;      // M: x + M - M rounds |x| < 2^22 to an integer

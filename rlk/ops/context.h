@@ -62,8 +62,8 @@ class Provenance {
 // One per engine and thread of control. Not shared between threads.
 class Context {
  public:
-  // num_threads 0: one per hardware thread. contract_kernels: the table strict mode runs, by default
-  // the fastest for this CPU; tests pass reference_kernels() or one instruction set.
+  // num_threads 0: one per hardware thread. contract_kernels: the table strict mode runs, by
+  // default the fastest for this CPU; tests pass reference_kernels() or one instruction set.
   Context(const Contract& contract, Modes modes, int num_threads = 0,
           const KernelTable* contract_kernels = nullptr);
   Context(const Context&) = delete;

@@ -52,8 +52,9 @@ void gemm_backward_weight(Context& ctx, const GemmBackwardWeightArgs& a) {
   for (std::int64_t i = 0; i < a.group_ends.shape(0); ++i) {
     const std::int64_t end = *a.group_ends.at<std::int64_t>(i);
     if (end < last || end > tokens) {
-      fail(ErrorCode::kInvalidArgument, "{}: group_ends[{}] = {}, expected at least {} and at most {}",
-           ctx.where(op), i, end, last, tokens);
+      fail(ErrorCode::kInvalidArgument,
+           "{}: group_ends[{}] = {}, expected at least {} and at most {}", ctx.where(op), i, end,
+           last, tokens);
     }
     last = end;
   }

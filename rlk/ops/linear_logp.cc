@@ -12,7 +12,8 @@ namespace rlk {
 namespace {
 
 std::int64_t tile_rows(std::int64_t vocab_size) {
-  return std::max<std::int64_t>(1, kLinearLogpTileBytes / 4 / std::max<std::int64_t>(1, vocab_size));
+  return std::max<std::int64_t>(1,
+                                kLinearLogpTileBytes / 4 / std::max<std::int64_t>(1, vocab_size));
 }
 
 TensorView rows_or_absent(const TensorView& t, std::int64_t begin, std::int64_t end) {
@@ -69,6 +70,12 @@ void linear_logp_backward(Context& ctx, const LinearLogpArgs& a, const LinearLog
   std::swap(head_transposed.layout.shape[0], head_transposed.layout.shape[1]);
   std::swap(head_transposed.layout.stride[0], head_transposed.layout.stride[1]);
 
+  if (num_tokens == 0) {
+    // Groups close even where none of their samples has a row.
+    const TensorView none = view(d_buffer, {0, vocab_padded});
+    gemm_backward_weight(ctx, {b.dw, b.chain, none, a.hidden, b.group_ends});
+    return;
+  }
   std::int64_t next_group = 0;
   std::vector<std::int64_t> group_ends;
   for (std::int64_t begin = 0; begin < num_tokens; begin += tile) {

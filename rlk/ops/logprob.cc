@@ -21,8 +21,9 @@ void check_targets(const Context& ctx, Op op, const ConstTensorView& targets,
   for (std::int64_t t = 0; t < targets.shape(0); ++t) {
     const std::int32_t id = *targets.at<std::int32_t>(t);
     if (id != kIgnoreIndex && (id < 0 || id >= vocab_size)) {
-      fail(ErrorCode::kInvalidArgument, "{}: token {} has target {}, outside the vocabulary [0, {})",
-           ctx.where(op), t, id, vocab_size);
+      fail(ErrorCode::kInvalidArgument,
+           "{}: token {} has target {}, outside the vocabulary [0, {})", ctx.where(op), t, id,
+           vocab_size);
     }
   }
 }

@@ -1,4 +1,5 @@
-// Checkpoints of a run: <out>/checkpoints/step-000020/ is a Hugging Face folder with trainer.safetensors.
+// Checkpoints of a run: <out>/checkpoints/step-000020/ is a Hugging Face folder with
+// trainer.safetensors.
 #pragma once
 
 #include <cstdint>

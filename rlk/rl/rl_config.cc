@@ -166,6 +166,15 @@ void check_rules_between_trainer_keys(const RlConfig& config, std::string_view s
          "{}: trainer.warmup_steps is {}, must be at most the {} optimizer steps of the run",
          source, t.warmup_steps, std::int64_t{config.steps} * t.minibatches);
   }
+  // Under other weights a sampled token may be filtered out: it has no log-probability there.
+  const RlConfig::Rollout& r = config.rollout;
+  const bool filters = r.top_k > 0 || r.top_p < 1 || r.min_p > 0;
+  if (filters && (t.minibatches > 1 || config.loss.kl != RlConfig::Kl::kNone)) {
+    fail(ErrorCode::kInvalidArgument,
+         "{}: rollout.top_k, top_p and min_p are {}, {} and {}: filters need trainer.minibatches = "
+         "1 and loss.kl = none, where only the weights that sampled a token score it",
+         source, r.top_k, r.top_p, r.min_p);
+  }
   if (config.contract.grad_slots > samples / t.minibatches) {
     fail(ErrorCode::kInvalidArgument,
          "{}: contract.grad_slots is {}, must be at most the {} samples of an optimizer step",

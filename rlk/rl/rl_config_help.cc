@@ -103,9 +103,10 @@ dapo-math-17k set `data.fields.answer` to `reward_model.ground_truth` and `data.
 - `command`: what the program in `data.command` says.
 
 The program is started once. For each response it gets one line on standard input,
-`{"answer": "...", "id": 7, "prompt": "...", "response": "..."}`, and must write one line to standard
-output, `{"id": 7, "score": 0.5}`, and flush it. It ends when its input ends. A wrong id, a score that
-is no number from 0 to 1, a line more, no answer in time or an early end stop the run with a message.
+`{"answer": "...", "id": 7, "prompt": "...", "response": "..."}`, and must write one line to
+standard output, `{"id": 7, "score": 0.5}`, and flush it. It ends when its input ends. A wrong id, a
+score that is no number from 0 to 1, a line more, no answer in time or an early end stop the run
+with a message.
 )";
 
 }  // namespace

@@ -130,8 +130,8 @@ void Run::open() {
   const std::string path = join_path(options_.out, "run.db");
   if (!options_.resume) {
     if (file_exists(path)) {
-      fail(ErrorCode::kIo, "{}: a run is there already; resume it (--resume) or choose another folder",
-           path);
+      fail(ErrorCode::kIo,
+           "{}: a run is there already; resume it (--resume) or choose another folder", path);
     }
     db_ = RunDb::create(path);
     describe();
@@ -141,10 +141,12 @@ void Run::open() {
       fail(ErrorCode::kContract, "{}: the run was started with another config", path);
     }
     if (db_->config_string(run_key::kModelDigest) != model_digest_) {
-      fail(ErrorCode::kContract, "{}: the run was started from other weights: model digest {}, now {}",
-           path, db_->config_string(run_key::kModelDigest), model_digest_);
+      fail(ErrorCode::kContract,
+           "{}: the run was started from other weights: model digest {}, now {}", path,
+           db_->config_string(run_key::kModelDigest), model_digest_);
     }
-    const std::int64_t step = load_latest_checkpoint(options_.out, db_->last_complete_step(), trainer_);
+    const std::int64_t step =
+        load_latest_checkpoint(options_.out, db_->last_complete_step(), trainer_);
     db_->truncate_after(step);
     first_step_ = step + 1;
     for (const StepRow& row : db_->steps()) {
@@ -196,7 +198,8 @@ void Run::evaluate(std::int64_t step) {
     const auto prompt = static_cast<std::int64_t>(i) / e.samples_per_prompt;
     sum += verifiers_.score(text(completions[i].token_ids), heldout_.examples[prompt]);
   }
-  db_->write_metric(step, run_metric::kHeldoutReward, sum / static_cast<double>(completions.size()));
+  db_->write_metric(step, run_metric::kHeldoutReward,
+                    sum / static_cast<double>(completions.size()));
 }
 
 std::vector<Request> Run::requests(Step& s) const {
@@ -384,7 +387,7 @@ void Run::record(Step& s) {
       token.active = t.active[k] != 0;
     }
   }
-  data.metrics.push_back({s.row.step, "mismatch_kl", mismatch_kl(data.tokens)});
+  s.row.mismatch_kl = mismatch_kl(data.tokens);
   const auto add_calls = [&](const char* engine, Context& ctx) {
     for (const auto& [key, stats] : ctx.provenance().calls()) {
       data.provenance.push_back({s.row.step, engine, to_string(key.op), key.backend,

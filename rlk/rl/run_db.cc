@@ -3,6 +3,7 @@
 #include <bit>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <random>
 
 #include "rlk/rl/run_db_state.h"
@@ -20,7 +21,8 @@ CREATE TABLE steps(
   reward_mean REAL, reward_std REAL, loss REAL, kl REAL, entropy REAL, grad_norm REAL,
   clip_fraction REAL, learning_rate REAL,
   compared INTEGER NOT NULL, mismatch_count INTEGER NOT NULL, max_abs_diff REAL,
-  mean_abs_diff REAL, mismatch_kl REAL, prompt_tokens INTEGER NOT NULL, response_tokens INTEGER NOT NULL,
+  mean_abs_diff REAL, mismatch_kl REAL,
+  prompt_tokens INTEGER NOT NULL, response_tokens INTEGER NOT NULL,
   rollout_s REAL, record_s REAL, score_s REAL, backward_s REAL, optimizer_s REAL, sync_s REAL,
   total_s REAL) STRICT;
 CREATE TABLE samples(
@@ -106,20 +108,33 @@ void RunDb::State::write(std::int64_t step, const StepRow& row) {
 
 void RunDb::State::write(std::int64_t step, const SampleRow& row) {
   (*insert_sample)
-      .bind(step).bind(row.sample).bind(row.prompt_index).bind(row.group).bind(row.grad_slot)
-      .bind(static_cast<std::int64_t>(row.seed)).bind(row.request)
-      .bind(row.temperature).bind(row.top_k).bind(row.top_p).bind(row.min_p)
-      .bind(row.reward).bind(static_cast<double>(row.advantage))
+      .bind(step)
+      .bind(row.sample)
+      .bind(row.prompt_index)
+      .bind(row.group)
+      .bind(row.grad_slot)
+      .bind(static_cast<std::int64_t>(row.seed))
+      .bind(row.request)
+      .bind(row.temperature)
+      .bind(row.top_k)
+      .bind(row.top_p)
+      .bind(row.min_p)
+      .bind(row.reward)
+      .bind(static_cast<double>(row.advantage))
       .bind(std::string_view(row.finish_reason))
-      .bind(std::string_view(row.prompt_text)).bind(std::string_view(row.response_text))
+      .bind(std::string_view(row.prompt_text))
+      .bind(std::string_view(row.response_text))
       .bind_blob(row.prompt_token_ids.data(), row.prompt_token_ids.size() * sizeof(std::int32_t))
       .run();
 }
 
 void RunDb::State::write(std::int64_t step, const TokenRow& row) {
   (*insert_token)
-      .bind(step).bind(row.sample).bind(row.position)
-      .bind(static_cast<std::int64_t>(row.token_id)).bind(row.weight_version)
+      .bind(step)
+      .bind(row.sample)
+      .bind(row.position)
+      .bind(static_cast<std::int64_t>(row.token_id))
+      .bind(row.weight_version)
       .bind_blob(&row.rollout_logprob, sizeof(float))
       .bind_blob(&row.rollout_logprob_raw, sizeof(float))
       .bind_blob(&row.trainer_logprob, sizeof(float))
@@ -129,9 +144,14 @@ void RunDb::State::write(std::int64_t step, const TokenRow& row) {
 
 void RunDb::State::write(std::int64_t step, const ProvenanceRow& row) {
   (*insert_provenance)
-      .bind(step).bind(std::string_view(row.engine)).bind(std::string_view(row.op))
-      .bind(std::string_view(row.implementation)).bind(std::string_view(row.mode))
-      .bind(std::string_view(row.shape_class)).bind(row.count).bind(row.time_us)
+      .bind(step)
+      .bind(std::string_view(row.engine))
+      .bind(std::string_view(row.op))
+      .bind(std::string_view(row.implementation))
+      .bind(std::string_view(row.mode))
+      .bind(std::string_view(row.shape_class))
+      .bind(row.count)
+      .bind(row.time_us)
       .run();
 }
 
@@ -140,18 +160,29 @@ RunDb::RunDb(RunDb&&) noexcept = default;
 RunDb& RunDb::operator=(RunDb&&) noexcept = default;
 RunDb::~RunDb() = default;
 
+// The file gets its name when it is complete, so that a process killed here leaves no half
+// database behind that could neither be created nor opened.
 RunDb RunDb::create(const std::string& path) {
-  auto state = std::make_unique<State>(path, SqliteOpen::kCreate);
-  state->db.execute("PRAGMA journal_mode=WAL");
+  if (std::filesystem::exists(path)) {
+    fail(ErrorCode::kIo, "{}: exists already; a run is never overwritten", path);
+  }
+  const std::string unfinished = path + ".new";
+  std::error_code error;
+  for (const char* suffix : {"", "-journal"}) std::filesystem::remove(unfinished + suffix, error);
   {
-    SqliteTransaction transaction(state->db);
-    state->db.execute(kSchema);
+    SqliteDb db(unfinished, SqliteOpen::kCreate);
+    SqliteTransaction transaction(db);
+    db.execute(kSchema);
+    const std::string run_id = '"' + random_id() + '"';
+    SqliteStatement(db, "INSERT INTO config(key, value) VALUES(?,?)")
+        .bind(std::string_view(run_key::kRunId))
+        .bind(std::string_view(run_id))
+        .run();
     transaction.commit();
   }
-  state->start_writing();
-  RunDb db(std::move(state));
-  db.set_config(run_key::kRunId, '"' + random_id() + '"');
-  return db;
+  std::filesystem::rename(unfinished, path, error);
+  if (error) fail(ErrorCode::kIo, "{}: cannot rename to {}: {}", unfinished, path, error.message());
+  return open(path);
 }
 
 RunDb RunDb::open(const std::string& path) {
@@ -193,8 +224,11 @@ void RunDb::write_event(std::int64_t step, const std::string& kind, const std::s
   const std::string time = utc_now();
   SqliteStatement statement(state_->db,
                             "INSERT INTO events(step, time, kind, text) VALUES(?,?,?,?)");
-  statement.bind(step).bind(std::string_view(time)).bind(std::string_view(kind))
-      .bind(std::string_view(text)).run();
+  statement.bind(step)
+      .bind(std::string_view(time))
+      .bind(std::string_view(kind))
+      .bind(std::string_view(text))
+      .run();
 }
 
 void RunDb::truncate_after(std::int64_t step) {

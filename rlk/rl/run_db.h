@@ -19,8 +19,8 @@ inline constexpr int kRunDbVersion = 1;  // PRAGMA user_version
 
 // Keys of table `config`. Values are JSON texts; a string is stored with its quotes.
 namespace run_key {
-inline constexpr const char* kRunId = "run_id";  // set by RunDb::create
-inline constexpr const char* kRoute = "route";   // "strict", "production"
+inline constexpr const char* kRunId = "run_id";   // set by RunDb::create
+inline constexpr const char* kRoute = "route";    // "strict", "production"
 inline constexpr const char* kConfig = "config";  // the whole run configuration, as used
 inline constexpr const char* kModelConfig = "model_config";
 inline constexpr const char* kContract = "contract";
@@ -52,14 +52,14 @@ struct StepRow {
   double learning_rate = 0;
   std::int64_t compared = 0;
   std::int64_t mismatch_count = 0;
-  double max_abs_diff = 0;   // of rollout and trainer log-probabilities
+  double max_abs_diff = 0;  // of rollout and trainer log-probabilities
   double mean_abs_diff = 0;
-  double mismatch_kl = 0;  // between them, see mismatch_kl() in run_records.h; 0 when equal
-  std::int64_t prompt_tokens = 0;    // summed over samples
+  double mismatch_kl = 0;          // between them, see mismatch_kl() in run_records.h; 0 when equal
+  std::int64_t prompt_tokens = 0;  // summed over samples
   std::int64_t response_tokens = 0;
   double rollout_s = 0;
-  double record_s = 0;    // verifier, advantages, writing of this file
-  double score_s = 0;     // the trainer's own log-probabilities, and their comparison
+  double record_s = 0;  // verifier, advantages, writing of this file
+  double score_s = 0;   // the trainer's own log-probabilities, and their comparison
   double backward_s = 0;
   double optimizer_s = 0;
   double sync_s = 0;
@@ -72,7 +72,7 @@ struct SampleRow {
   std::int64_t prompt_index = 0;
   std::int64_t group = 0;
   std::int64_t grad_slot = 0;
-  std::uint64_t seed = 0;     // with `request`, the key of its random numbers
+  std::uint64_t seed = 0;  // with `request`, the key of its random numbers
   std::int64_t request = 0;
   double temperature = 1.0;
   std::int64_t top_k = 0;

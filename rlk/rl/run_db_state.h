@@ -1,4 +1,4 @@
-// What run.db's writers and readers share: column lists, in the order of the structs, and the state.
+// What run.db's writers and readers share: the state, and column lists in the structs' order.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@ namespace rlk {
 inline constexpr const char* kStepColumns =
     "step, weight_version, reward_mean, reward_std, loss, kl, entropy, grad_norm, clip_fraction, "
     "learning_rate, compared, mismatch_count, max_abs_diff, mean_abs_diff, mismatch_kl, "
-    "prompt_tokens, response_tokens, rollout_s, record_s, score_s, backward_s, optimizer_s, sync_s, total_s";
+    "prompt_tokens, response_tokens, rollout_s, record_s, score_s, backward_s, optimizer_s, "
+    "sync_s, total_s";
 inline constexpr const char* kSampleColumns =
     "step, sample, prompt_index, \"group\", grad_slot, seed, request, temperature, top_k, top_p, "
     "min_p, reward, advantage, finish_reason, prompt_text, response_text, prompt_token_ids";

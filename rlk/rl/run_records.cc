@@ -95,8 +95,8 @@ double mismatch_kl(const std::vector<TokenRow>& tokens) {
   for (const TokenRow& token : tokens) {
     if (!token.active) continue;
     ++count;
-    const double d = static_cast<double>(token.trainer_logprob) -
-                     static_cast<double>(token.rollout_logprob);
+    const double d =
+        static_cast<double>(token.trainer_logprob) - static_cast<double>(token.rollout_logprob);
     if (std::fabs(d) > 0.5) {
       sum += (static_cast<double>(numerics::exp(static_cast<float>(d))) - 1.0) - d;
       continue;
@@ -123,8 +123,8 @@ Comparison compare_sides(const RunDb& db) {
 }
 
 CompareStatus RunComparison::status() const {
-  for (const CompareStatus status : {CompareStatus::kNotComparable, CompareStatus::kDiffers,
-                                     CompareStatus::kNothingCompared}) {
+  for (const CompareStatus status :
+       {CompareStatus::kNotComparable, CompareStatus::kDiffers, CompareStatus::kNothingCompared}) {
     if (rollout.status == status || trainer.status == status) return status;
     if (status == CompareStatus::kDiffers && rewards.mismatch_count > 0) return status;
   }

@@ -29,20 +29,15 @@ std::string immutable_uri(const std::string& path) {
 
 SqliteDb::SqliteDb(const std::string& path, SqliteOpen how) : path_(path) {
   int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE;
-  if (how == SqliteOpen::kCreate) {
-    if (std::filesystem::exists(path)) {
-      fail(ErrorCode::kIo, "{}: exists already; a run is never overwritten", path);
-    }
-    flags |= SQLITE_OPEN_CREATE;
-  }
+  if (how == SqliteOpen::kCreate) flags |= SQLITE_OPEN_CREATE;
   // A reader also opens for writing where it may: only such a connection can recover the log that
   // a killed writer left, and clears the log's files away when it closes.
   bool opened = try_open(path, flags);
   // In a folder that allows no writing, a file without a log can be read as it is.
   if (!opened && how == SqliteOpen::kRead && std::filesystem::exists(path) &&
       !std::filesystem::exists(path + "-wal")) {
-    opened = try_open(immutable_uri(path), SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READONLY |
-                                               SQLITE_OPEN_URI);
+    opened =
+        try_open(immutable_uri(path), SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
   }
   if (!opened) {
     const std::string message = handle_ ? sqlite3_errmsg(handle_) : "out of memory";

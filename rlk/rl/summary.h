@@ -15,7 +15,7 @@ struct RunSummary {
   std::int64_t steps = 0;
   std::int64_t compared = 0;
   std::int64_t mismatch_count = 0;
-  double max_abs_diff = 0;   // over all compared log-probabilities
+  double max_abs_diff = 0;  // over all compared log-probabilities
   double mean_abs_diff = 0;
   double reward_first10 = 0;  // mean of reward_mean over the first ten steps
   double reward_last10 = 0;
@@ -23,11 +23,11 @@ struct RunSummary {
   double heldout_reward_after = 0;   // and at the last step that has one
   std::int64_t prompt_tokens = 0;
   std::int64_t response_tokens = 0;
-  double mean_response_tokens = 0;    // per sample
-  double rollout_tokens_per_s = 0;    // response tokens by the time of rollout
-  double train_tokens_per_s = 0;      // prompt and response tokens by score, backward, optimizer
-  double seconds_per_step = 0;        // median
-  double seconds_total = 0;           // sum of the steps
+  double mean_response_tokens = 0;  // per sample
+  double rollout_tokens_per_s = 0;  // response tokens by the time of rollout
+  double train_tokens_per_s = 0;    // prompt and response tokens by score, backward, optimizer
+  double seconds_per_step = 0;      // median
+  double seconds_total = 0;         // sum of the steps
   std::string model_digest;
   std::string contract_digest;  // the forward digest
   std::string backward_digest;

@@ -23,7 +23,8 @@ class PagePool {
   std::int64_t num_pages() const { return static_cast<std::int64_t>(pages_.size()); }
   std::int64_t num_free_pages() const;  // unused, and cached without an owner
 
-  // New weights: forgets every cached page and starts under another root. No page may have an owner.
+  // New weights: forgets every cached page and starts under another root. No page may have an
+  // owner.
   void start_weight_version();
   std::uint64_t root() const { return root_; }
 

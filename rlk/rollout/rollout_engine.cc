@@ -11,7 +11,9 @@ namespace {
 
 RolloutOptions checked(const ModelConfig& config, RolloutOptions o) {
   const auto positive = [](const char* field, std::int64_t value) {
-    if (value < 1) fail(ErrorCode::kInvalidArgument, "rollout.{} = {} is not positive", field, value);
+    if (value < 1) {
+      fail(ErrorCode::kInvalidArgument, "rollout.{} = {} is not positive", field, value);
+    }
   };
   if (o.max_model_len == 0) o.max_model_len = config.max_position_embeddings;
   positive("max_model_len", o.max_model_len);
@@ -57,7 +59,8 @@ struct RolloutEngine::Batch {
     b.cu_seqlens = vector_view(cu_seqlens);
     b.kv_lens = vector_view(kv_lens);
     b.slot_mapping = vector_view(slot_mapping);
-    b.block_table = view(block_table.data(), {static_cast<std::int64_t>(kv_lens.size()), max_pages});
+    b.block_table =
+        view(block_table.data(), {static_cast<std::int64_t>(kv_lens.size()), max_pages});
     b.page_size = page_size;
     return b;
   }
@@ -75,14 +78,18 @@ RolloutEngine::RolloutEngine(Context& ctx, const ModelConfig& config, const Roll
 
 RolloutEngine::~RolloutEngine() = default;
 
-std::int64_t RolloutEngine::load_weights(Parameters& parameters, std::int64_t weight_version) {
+void RolloutEngine::drop_kv() {
   scheduler_.preempt_all();
   pool_.start_weight_version();
+}
+
+std::int64_t RolloutEngine::load_weights(Parameters& parameters, std::int64_t weight_version) {
+  drop_kv();
   model_.load(ctx_, parameters, weight_version);
   return model_.weight_version();
 }
 
-void RolloutEngine::add_request(const Request& r) {
+void RolloutEngine::check(const Request& r) const {
   const auto prompt_len = static_cast<std::int64_t>(r.prompt_token_ids.size());
   if (prompt_len == 0) fail(ErrorCode::kInvalidArgument, "request {}: the prompt is empty", r.id);
   if (prompt_len >= options_.max_model_len) {
@@ -101,17 +108,23 @@ void RolloutEngine::add_request(const Request& r) {
            r.id, i, id, model_.config().vocab_size);
     }
   }
-  validate(r.sampling, "request");
-  auto s = std::make_unique<Sequence>();
-  s->request = r;
-  s->request.max_new_tokens = std::min(r.max_new_tokens, options_.max_model_len - prompt_len);
+  validate(r.sampling, fmt::format("request {}", r.id).c_str());
   // The last token is never computed, so it needs no place.
-  const std::int64_t most = prompt_len + s->request.max_new_tokens - 1;
+  const std::int64_t most =
+      prompt_len + std::min(r.max_new_tokens, options_.max_model_len - prompt_len) - 1;
   if (most > options_.num_pages * options_.page_size) {
     fail(ErrorCode::kInvalidArgument,
          "request {}: up to {} tokens do not fit in {} pages of {}", r.id, most, options_.num_pages,
          options_.page_size);
   }
+}
+
+void RolloutEngine::add_request(const Request& r) {
+  check(r);
+  const auto prompt_len = static_cast<std::int64_t>(r.prompt_token_ids.size());
+  auto s = std::make_unique<Sequence>();
+  s->request = r;
+  s->request.max_new_tokens = std::min(r.max_new_tokens, options_.max_model_len - prompt_len);
   s->tokens = r.prompt_token_ids;
   s->completion.request_id = r.id;
   s->completion.prompt_token_ids = r.prompt_token_ids;
@@ -157,12 +170,18 @@ std::vector<Completion> RolloutEngine::step() {
   if (scheduler_.idle()) return finished;
   Batch& batch = *batch_;
   build(scheduler_.schedule(), batch);
-  const ConstTensorView hidden = forward(
-      ctx_, model_, batch.forward_batch(options_.page_size), &kv_cache_, activations_);
-  ++stats_.num_steps;
-  stats_.num_forward_tokens += hidden.shape(0);
-  if (batch.sampled.empty()) return finished;
-  sample_tokens(batch, hidden);
+  try {
+    const ConstTensorView hidden = forward(
+        ctx_, model_, batch.forward_batch(options_.page_size), &kv_cache_, activations_);
+    ++stats_.num_steps;
+    stats_.num_forward_tokens += hidden.shape(0);
+    if (batch.sampled.empty()) return finished;
+    sample_tokens(batch, hidden);
+  } catch (...) {
+    // Pages of this step are published, but their keys may not be written.
+    drop_kv();
+    throw;
+  }
   for (Sequence* s : batch.sampled) {
     if (s->completion.finish_reason == FinishReason::kNone) continue;
     finished.push_back(std::move(scheduler_.finish(s)->completion));
@@ -214,13 +233,15 @@ void RolloutEngine::sample_tokens(const Batch& b, const ConstTensorView& hidden)
 }
 
 std::vector<Completion> RolloutEngine::generate(const std::vector<Request>& requests) {
+  if (!idle()) fail(ErrorCode::kInvalidArgument, "generate: other requests are running");
   std::unordered_map<std::uint64_t, std::size_t> index;
   for (const Request& r : requests) {
+    check(r);
     if (!index.emplace(r.id, index.size()).second) {
       fail(ErrorCode::kInvalidArgument, "request {}: the id is used twice", r.id);
     }
-    add_request(r);
   }
+  for (const Request& r : requests) add_request(r);
   std::vector<Completion> out(requests.size());
   while (!idle()) {
     for (Completion& c : step()) out[index.at(c.request_id)] = std::move(c);

@@ -47,10 +47,13 @@ class RolloutEngine {
   void add_request(const Request& request);
 
   // One batch: returns the requests that it finished. Empty and without work when idle().
+  // Errors  those of forward and sample; the requests are still there, without their KV.
   std::vector<Completion> step();
   bool idle() const { return scheduler_.idle(); }
 
   // Runs requests to their end; completions in the order of `requests`.
+  // Errors  those of add_request, before any request is taken; kInvalidArgument for an id that is
+  //         used twice, or when not idle().
   std::vector<Completion> generate(const std::vector<Request>& requests);
 
   RolloutStats stats() const;
@@ -59,6 +62,8 @@ class RolloutEngine {
 
  private:
   struct Batch;
+  void check(const Request& request) const;
+  void drop_kv();
   void build(const std::vector<ScheduledSequence>& scheduled, Batch& batch);
   void sample_tokens(const Batch& batch, const ConstTensorView& hidden);
 

@@ -105,8 +105,9 @@ void Scheduler::take_cached_pages(Sequence& s) {
 void Scheduler::publish_full_pages(Sequence& s, std::int64_t num_tokens) {
   const std::int64_t page_size = pool_.page_size();
   while ((s.num_hashed_pages + 1) * page_size <= s.num_computed_tokens + num_tokens) {
-    s.last_page_node = pool_.insert(s.last_page_node, s.tokens.data() + s.num_hashed_pages * page_size,
-                                    s.pages[s.num_hashed_pages]);
+    s.last_page_node =
+        pool_.insert(s.last_page_node, s.tokens.data() + s.num_hashed_pages * page_size,
+                     s.pages[s.num_hashed_pages]);
     ++s.num_hashed_pages;
   }
 }

@@ -17,8 +17,8 @@ struct ScheduledSequence {
   std::int64_t num_tokens;
 };
 
-// Policy, in vLLM's words: running sequences first, in order of arrival, each with as many tokens as
-// the budget still allows (one in decode, a chunk in prefill); where pages run out, the youngest
+// Policy, in vLLM's words: running sequences first, in order of arrival, each with as many tokens
+// as the budget still allows (one in decode, a chunk in prefill); where pages run out, the youngest
 // running sequence is preempted: it gives its pages back and is computed again later. Then waiting
 // sequences are admitted while budget, seats and pages last, with cached full pages as their start.
 // Nothing of this can reach a bit of a result.

@@ -53,7 +53,9 @@ std::map<std::string, std::string> load_trainer_state(const std::string& path, T
     fail(ErrorCode::kContract, "{}: backward_digest is {}, this run has {}", path,
          field(file, "backward_digest"), digest);
   }
+  // Everything is read and checked before the trainer changes.
   Optimizer::State& state = trainer.optimizer().state();
+  std::vector<std::pair<Tensor*, ConstTensorView>> tensors;
   for (const auto& [prefix, parameters] : parts(state)) {
     for (const ParameterRef& p : list(*parameters)) {
       const ConstTensorView found = file.tensor(prefix + p.name);
@@ -61,18 +63,25 @@ std::map<std::string, std::string> load_trainer_state(const std::string& path, T
         fail(ErrorCode::kFormat, "{}: tensor {}{} is {} {}, expected F32 {}", path, prefix, p.name,
              to_string(found.dtype), found.layout.to_string(), p.tensor->layout().to_string());
       }
-      std::memcpy(p.tensor->data<float>(), found.data, p.tensor->size_bytes());
+      tensors.emplace_back(p.tensor, found);
     }
   }
-  std::int64_t weight_version = 0;
+  std::int64_t step = 0, weight_version = 0;
+  double beta1_power = 1, beta2_power = 1;
   try {
-    state.step = std::stoll(field(file, "optimizer_step"));
-    state.beta1_power = std::stod(field(file, "beta1_power"));
-    state.beta2_power = std::stod(field(file, "beta2_power"));
+    step = std::stoll(field(file, "optimizer_step"));
+    beta1_power = std::stod(field(file, "beta1_power"));
+    beta2_power = std::stod(field(file, "beta2_power"));
     weight_version = std::stoll(field(file, "weight_version"));
   } catch (const std::logic_error&) {  // of stoll and stod
     fail(ErrorCode::kFormat, "{}: a counter in the metadata is not a number", path);
   }
+  for (const auto& [to, from] : tensors) {
+    std::memcpy(to->data<float>(), from.data, to->size_bytes());
+  }
+  state.step = step;
+  state.beta1_power = beta1_power;
+  state.beta2_power = beta2_power;
   const std::vector<ParameterRef> master = list(state.master), weights = list(trainer.weights());
   for (std::size_t i = 0; i < master.size(); ++i) {
     const float* from = master[i].tensor->data<float>();

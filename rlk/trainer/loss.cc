@@ -86,12 +86,15 @@ void loss_gradient(Context& ctx, const LossOptions& options, const LossArgs& a, 
   const float* ratio = args.ratio.at<float>();
   for (std::int64_t t = 0; t < n; ++t) {
     const float weight = in.weight[t];
-    if (entropy_coef != 0) a.g_entropy.at<float>()[t] = weight != 0 ? -(entropy_coef * weight) : 0.0f;
+    if (entropy_coef != 0) {
+      a.g_entropy.at<float>()[t] = weight != 0 ? -(entropy_coef * weight) : 0.0f;
+    }
     if (weight == 0) continue;
     const double kl_value = options.kl == Kl::kNone ? 0.0 : static_cast<double>(kl[t]);
     const double entropy = a.entropy ? static_cast<double>(a.entropy.at<float>()[t]) : 0.0;
-    sums.loss += static_cast<double>(weight) * (static_cast<double>(pg[t]) + options.kl_coef * kl_value -
-                                                options.entropy_coef * entropy);
+    sums.loss +=
+        static_cast<double>(weight) *
+        (static_cast<double>(pg[t]) + options.kl_coef * kl_value - options.entropy_coef * entropy);
     sums.kl += kl_value;
     sums.entropy += entropy;
     sums.clipped += (in.advantage[t] > 0 && ratio[t] > args.hi) ||

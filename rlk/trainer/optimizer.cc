@@ -1,5 +1,6 @@
 #include "rlk/trainer/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 

@@ -15,12 +15,13 @@ ConstTensorView vector_view(const std::vector<T>& v) {
 void validate(const TrainSample& s, std::int64_t index, std::int64_t max_model_len) {
   const auto num_tokens = static_cast<std::int64_t>(s.token_ids.size());
   if (s.prompt_len < 1 || s.prompt_len > num_tokens) {
-    fail(ErrorCode::kInvalidArgument, "sample {}: prompt_len {} of {} tokens; it must be at least 1",
-         index, s.prompt_len, num_tokens);
+    fail(ErrorCode::kInvalidArgument,
+         "sample {}: prompt_len {} of {} tokens; it must be at least 1", index, s.prompt_len,
+         num_tokens);
   }
   if (num_tokens > max_model_len) {
-    fail(ErrorCode::kInvalidArgument, "sample {}: {} tokens, max_model_len is {}", index, num_tokens,
-         max_model_len);
+    fail(ErrorCode::kInvalidArgument, "sample {}: {} tokens, max_model_len is {}", index,
+         num_tokens, max_model_len);
   }
   const auto response = static_cast<std::size_t>(s.response_len());
   if (s.old_logprobs.size() != response || s.active.size() != response) {

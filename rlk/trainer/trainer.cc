@@ -19,12 +19,15 @@ TensorView gather_rows(Workspace::Frame& frame, const ConstTensorView& hidden,
   const auto n = static_cast<std::int64_t>(rows.size());
   const std::int64_t width = hidden.shape(1);
   const TensorView out = view(frame.take<bf16>(n * width), {n, width});
-  for (std::int64_t i = 0; i < n; ++i) std::copy_n(hidden.at<bf16>(rows[i]), width, out.at<bf16>(i));
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::copy_n(hidden.at<bf16>(rows[i]), width, out.at<bf16>(i));
+  }
   return out;
 }
 
-LinearLogpArgs logp_args(const Model& model, const PackedBatch& batch, const ConstTensorView& hidden,
-                         const TensorView& logp, const TensorView& entropy) {
+LinearLogpArgs logp_args(const Model& model, const PackedBatch& batch,
+                         const ConstTensorView& hidden, const TensorView& logp,
+                         const TensorView& entropy) {
   LinearLogpArgs args;
   args.logp = logp;
   args.entropy = entropy;
@@ -72,12 +75,15 @@ Trainer::Trainer(Context& ctx, const ModelConfig& config, const TrainerOptions& 
 Trainer::~Trainer() = default;
 
 void Trainer::set_reference(Parameters& weights) {
-  reference_ = std::make_unique<Model>(model_.config(), ctx_.contract(), options_.max_model_len, false);
+  reference_ =
+      std::make_unique<Model>(model_.config(), ctx_.contract(), options_.max_model_len, false);
   reference_->load(ctx_, weights, 0);
 }
 
 void Trainer::restore(std::int64_t weight_version) {
   slots_.clear();
+  // A model of its own: the checkpoint's version need not follow the one that is loaded.
+  model_ = Model(model_.config(), ctx_.contract(), options_.max_model_len, true);
   model_.load(ctx_, weights_, weight_version);
 }
 
@@ -93,6 +99,7 @@ std::vector<std::vector<float>> Trainer::score(std::span<const TrainSample> samp
         forward(ctx_, model_, batch.forward_batch(), nullptr, score_activations_);
     Workspace::Frame frame(ctx_.workspace());
     const TensorView logp = view(frame.take<float>(batch.num_rows()), {batch.num_rows()});
+    ctx_.set_node(-1, "lm_head");
     linear_logp(ctx_, logp_args(model_, batch, gather_rows(frame, hidden, batch.rows), logp, {}));
     append(out, part, logp.at<float>());
   }
@@ -117,7 +124,8 @@ TrainPass Trainer::accumulate(std::span<const TrainSample> samples) {
       run_micro_batch(samples.subspan(r.begin, r.end - r.begin),
                       all_weights.subspan(r.begin, r.end - r.begin), pass);
     }
-    Parameters gradient = make_parameters(model_.config(), model_.vocab_padded(), DType::kF32, true);
+    Parameters gradient =
+        make_parameters(model_.config(), model_.vocab_padded(), DType::kF32, true);
     accumulator_.finish(ctx_, gradient);
     merge_slot(std::move(gradient));
   }
@@ -139,24 +147,28 @@ void Trainer::run_micro_batch(std::span<const TrainSample> samples,
     ref = view(frame.take<float>(num_rows), {num_rows});
     const ConstTensorView hidden = forward(ctx_, *reference_, forward_batch, nullptr,
                                            score_activations_);
-    linear_logp(ctx_, logp_args(*reference_, batch, gather_rows(frame, hidden, batch.rows), ref, {}));
+    ctx_.set_node(-1, "lm_head of the reference model");
+    linear_logp(ctx_,
+                logp_args(*reference_, batch, gather_rows(frame, hidden, batch.rows), ref, {}));
   }
   if (options_.loss.type == LossType::kGrpo) {
     entropy = view(frame.take<float>(num_rows), {num_rows});
-  }
-  if (options_.loss.entropy_coef != 0) {
-    g_entropy = view(frame.take<float>(num_rows), {num_rows});
+    if (options_.loss.entropy_coef != 0) {
+      g_entropy = view(frame.take<float>(num_rows), {num_rows});
+    }
   }
   const ConstTensorView hidden = forward(ctx_, model_, forward_batch, nullptr, activations_);
   const LinearLogpArgs args =
       logp_args(model_, batch, gather_rows(frame, hidden, batch.rows), logp, entropy);
+  ctx_.set_node(-1, "lm_head");
   linear_logp(ctx_, args);
   append(pass.logprobs, samples, logp.at<float>());
   pass.forward_s += seconds_since(start);
 
   const auto backward_start = std::chrono::steady_clock::now();
   const TensorView g = view(frame.take<float>(num_rows), {num_rows});
-  loss_gradient(ctx_, options_.loss, {g, g_entropy, logp, entropy, ref, samples, weights}, pass.sums);
+  loss_gradient(ctx_, options_.loss, {g, g_entropy, logp, entropy, ref, samples, weights},
+                pass.sums);
 
   accumulator_.begin_micro_batch(forward_batch.cu_seqlens, ctx_.contract().grad_group);
   // The head sees response rows only (the others would add zeros), so its groups end earlier.

@@ -41,7 +41,8 @@ class Trainer {
   // Log-probabilities of the response tokens under the current weights, from the tokens alone.
   std::vector<std::vector<float>> score(std::span<const TrainSample> samples);
 
-  // Forward, loss and backward of all samples of one optimizer step. The gradient waits for apply().
+  // Forward, loss and backward of all samples of one optimizer step. The gradient waits for
+  // apply().
   TrainPass accumulate(std::span<const TrainSample> samples);
 
   // The optimizer step with the accumulated gradient; the weights get the next version.

@@ -83,10 +83,9 @@ std::string fixed(double value, int digits) {
 }
 
 std::string power_of_ten(int exponent) {
-  constexpr const char* kSuperscripts[] = {"\xe2\x81\xb0", "\xc2\xb9",     "\xc2\xb2",
-                                           "\xc2\xb3",     "\xe2\x81\xb4", "\xe2\x81\xb5",
-                                           "\xe2\x81\xb6", "\xe2\x81\xb7", "\xe2\x81\xb8",
-                                           "\xe2\x81\xb9"};
+  constexpr const char* kSuperscripts[] = {
+      "\xe2\x81\xb0", "\xc2\xb9",     "\xc2\xb2",     "\xc2\xb3",     "\xe2\x81\xb4",
+      "\xe2\x81\xb5", "\xe2\x81\xb6", "\xe2\x81\xb7", "\xe2\x81\xb8", "\xe2\x81\xb9"};
   std::string result = "10";
   if (exponent < 0) result += "\xe2\x81\xbb";
   for (const char c : std::to_string(std::abs(exponent))) result += kSuperscripts[c - '0'];
@@ -110,8 +109,12 @@ std::string percent(std::int64_t part, std::int64_t whole) {
   if (part == 0) return "0\xc2\xa0%";
   if (part == whole) return "100\xc2\xa0%";
   const double value = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-  if (value < 0.1) return "<\xc2\xa0" "0.1\xc2\xa0%";
-  if (value > 99.9) return ">\xc2\xa0" "99.9\xc2\xa0%";
+  if (value < 0.1)
+    return "<\xc2\xa0"
+           "0.1\xc2\xa0%";
+  if (value > 99.9)
+    return ">\xc2\xa0"
+           "99.9\xc2\xa0%";
   return fixed(value, 1) + "\xc2\xa0%";
 }
 

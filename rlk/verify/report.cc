@@ -35,9 +35,9 @@ void add_verdict_card(std::string& out, const ReportRun& run, std::size_t index)
   add(out, "<section class='verdict c{}'><div class='route'><span>{}</span>", index % 4,
       escape(run.name));
   add(out, "<span class='chip {}'>{}</span></div>", good ? "good" : "bad",
-      good                ? "&#10003; equal, byte for byte"
-      : s.compared == 0   ? "nothing compared"
-                          : "the engines differ");
+      good              ? "&#10003; equal, byte for byte"
+      : s.compared == 0 ? "nothing compared"
+                        : "the engines differ");
   add(out, "<div class='big'>{}</div>", html::integer(s.mismatch_count));
   add(out, "<p class='of'>of {} log-probabilities differ", html::integer(s.compared));
   if (!good && s.compared > 0) add(out, " ({})", html::percent(s.mismatch_count, s.compared));
@@ -49,17 +49,18 @@ void add_verdict_card(std::string& out, const ReportRun& run, std::size_t index)
   row("steps with a difference",
       fmt::format("{} of {}", html::integer(run.steps_with_mismatch), html::integer(s.steps)));
   row("reward, start &rarr; end", fmt::format("{} &rarr; {}", html::fixed(s.reward_first10, 2),
-                                             html::fixed(s.reward_last10, 2)));
+                                              html::fixed(s.reward_last10, 2)));
   row("time per step, median", html::seconds(s.seconds_per_step));
   out += "</dl></section>\n";
 }
 
 void add_hero(std::string& out, const std::vector<ReportRun>& runs) {
-  add(out, "<h1>{}{}</h1>\n", verdict(runs[0].summary), runs.size() > 1
-          ? fmt::format(" on the {} route", escape(runs[0].name)) : "");
-  out += "<p class='lead'>Every sampled token was scored twice: by the rollout engine as it "
-         "sampled it, and by the trainer from the tokens alone. The two numbers were then compared "
-         "byte for byte, at every step.</p>\n<div class='verdicts'>";
+  add(out, "<h1>{}{}</h1>\n", verdict(runs[0].summary),
+      runs.size() > 1 ? fmt::format(" on the {} route", escape(runs[0].name)) : "");
+  out +=
+      "<p class='lead'>Every sampled token was scored twice: by the rollout engine as it "
+      "sampled it, and by the trainer from the tokens alone. The two numbers were then compared "
+      "byte for byte, at every step.</p>\n<div class='verdicts'>";
   for (std::size_t i = 0; i < runs.size(); ++i) add_verdict_card(out, runs[i], i);
   out += "</div>\n";
 }
@@ -150,14 +151,16 @@ void add_sample_rows(std::string& out, const std::vector<SampleRow>& samples) {
 }
 
 void add_samples(std::string& out, const std::vector<ReportRun>& runs) {
-  out += "<h2>Some responses</h2><p class='soft'>From the first and the last step.</p>"
-         "<div class='panel'>";
+  out +=
+      "<h2>Some responses</h2><p class='soft'>From the first and the last step.</p>"
+      "<div class='panel'>";
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].first_samples.empty()) continue;
     add(out, "<details{}><summary><span class='key c{}'></span>{}</summary><div class='scroll'>",
         i == 0 ? " open" : "", i % 4, escape(runs[i].name));
-    out += "<table><thead><tr><th>Step</th><th>Prompt</th><th>Response</th>"
-           "<th class='num'>Reward</th><th>Ended by</th></tr></thead><tbody>";
+    out +=
+        "<table><thead><tr><th>Step</th><th>Prompt</th><th>Response</th>"
+        "<th class='num'>Reward</th><th>Ended by</th></tr></thead><tbody>";
     add_sample_rows(out, runs[i].first_samples);
     if (runs[i].steps.size() > 1) add_sample_rows(out, runs[i].last_samples);
     out += "</tbody></table></div></details>";
@@ -166,14 +169,16 @@ void add_samples(std::string& out, const std::vector<ReportRun>& runs) {
 }
 
 void add_provenance(std::string& out, const std::vector<ReportRun>& runs) {
-  out += "<h2>What ran</h2><p class='soft'>Every operator call of both engines, by the "
-         "implementation that served it.</p><div class='panel'>";
+  out +=
+      "<h2>What ran</h2><p class='soft'>Every operator call of both engines, by the "
+      "implementation that served it.</p><div class='panel'>";
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].provenance.empty()) continue;
     add(out, "<details{}><summary><span class='key c{}'></span>{}</summary><div class='scroll'>",
         i == 0 ? " open" : "", i % 4, escape(runs[i].name));
-    out += "<table><thead><tr><th>Engine</th><th>Operator</th><th>Implementation</th><th>Mode</th>"
-           "<th>Shapes</th><th class='num'>Calls</th><th class='num'>Time</th></tr></thead><tbody>";
+    out +=
+        "<table><thead><tr><th>Engine</th><th>Operator</th><th>Implementation</th><th>Mode</th>"
+        "<th>Shapes</th><th class='num'>Calls</th><th class='num'>Time</th></tr></thead><tbody>";
     for (const ProvenanceRow& row : runs[i].provenance) {
       add(out,
           "<tr><td>{}</td><td><code>{}</code></td><td><code>{}</code></td><td>{}</td><td>{}</td>"
@@ -281,16 +286,18 @@ std::string report_html(const std::vector<std::string>& run_folders) {
       "style-src 'unsafe-inline'\">";
   add(out, "<title>{} - rlkernel</title><style>{}</style></head>\n", verdict(runs[0].summary),
       kReportStyle);
-  out += "<body><header><b>rlkernel</b><span><input type='checkbox' id='theme'>"
-         "<label for='theme'>Light / dark</label></span></header>\n<main>";
+  out +=
+      "<body><header><b>rlkernel</b><span><input type='checkbox' id='theme'>"
+      "<label for='theme'>Light / dark</label></span></header>\n<main>";
   add_hero(out, runs);
   out += report_figures(runs);
   add_table(out, runs);
   add_samples(out, runs);
   add_provenance(out, runs);
   add_setting(out, runs);
-  out += "<footer>Written by rlkernel from run.db. Figures show their values under the pointer."
-         "</footer></main></body></html>\n";
+  out +=
+      "<footer>Written by rlkernel from run.db. Figures show their values under the pointer."
+      "</footer></main></body></html>\n";
   return out;
 }
 

@@ -161,12 +161,13 @@ std::string section(const char* title, const std::vector<std::string>& figures,
 
 std::string report_figures(const std::vector<ReportRun>& runs) {
   return section("Do the engines agree?", mismatch_figures(runs)) +
-         section("Does the model learn?",
-                 {reward_figure(runs), warm_up_figure(runs),
-                  step_figure(runs, "KL to the reference model", "How far training moved the policy.",
-                              "KL, nat per token", [](const StepRow& row) { return row.kl; }),
-                  step_figure(runs, "Entropy", "Of the sampled distribution, mean over tokens.",
-                              "nat per token", [](const StepRow& row) { return row.entropy; })}) +
+         section(
+             "Does the model learn?",
+             {reward_figure(runs), warm_up_figure(runs),
+              step_figure(runs, "KL to the reference model", "How far training moved the policy.",
+                          "KL, nat per token", [](const StepRow& row) { return row.kl; }),
+              step_figure(runs, "Entropy", "Of the sampled distribution, mean over tokens.",
+                          "nat per token", [](const StepRow& row) { return row.entropy; })}) +
          section("What does it cost?",
                  {step_figure(runs, "Rollout speed", "Response tokens by the time of the rollout.",
                               "tokens per second", rollout_speed),

@@ -33,9 +33,8 @@ ReportRun load(const std::string& folder) {
   run.provenance = db.provenance_totals();
   run.config = db.config();
   run.num_samples = db.num_samples();
-  run.steps_with_mismatch = std::count_if(run.steps.begin(), run.steps.end(), [](const auto& row) {
-    return row.mismatch_count > 0;
-  });
+  run.steps_with_mismatch = std::count_if(run.steps.begin(), run.steps.end(),
+                                          [](const auto& row) { return row.mismatch_count > 0; });
   if (!run.steps.empty()) {
     run.first_samples = one_per_group(db.samples(run.steps.front().step));
     run.last_samples = one_per_group(db.samples(run.steps.back().step));
@@ -52,10 +51,10 @@ void flatten(const std::string& prefix, const nlohmann::ordered_json& json,
     }
     return;
   }
-  result.emplace_back(prefix, json.is_string()
-                                  ? json.get<std::string>()
-                                  : json.dump(-1, ' ', false,
-                                              nlohmann::ordered_json::error_handler_t::replace));
+  result.emplace_back(
+      prefix, json.is_string()
+                  ? json.get<std::string>()
+                  : json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace

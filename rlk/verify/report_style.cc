@@ -55,14 +55,15 @@ p { margin: 0 0 12px; }
 .verdict dl { display: grid; grid-template-columns: 1fr auto; gap: 3px 14px; margin: 0;
   font-size: 15px; border-top: 1px solid var(--line); padding-top: 13px; }
 .verdict dt { color: var(--soft); }
-.verdict dd { margin: 0; text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.verdict dd { margin: 0; text-align: right; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
 .chip { font-size: 13px; font-weight: 600; padding: 3px 11px; border-radius: 99px; }
 .good { color: var(--good); background: var(--good-bg); }
 .bad { color: var(--bad); background: var(--bad-bg); }
 .figures { display: grid; gap: 18px; margin-top: 18px;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); }
-figure { margin: 0; padding: 18px 20px 12px; min-width: 0; display: flex; flex-direction: column;
-  justify-content: space-between; }
+figure { margin: 0; padding: 18px 20px 12px; min-width: 0; display: flex;
+  flex-direction: column; justify-content: space-between; }
 figure:has(.wide) { grid-column: 1 / -1; }
 .lone { grid-column: 1 / -1; }
 @media (min-width: 900px) { .lone figure { display: grid; grid-template-columns: 1fr 516px;

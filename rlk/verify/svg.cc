@@ -92,8 +92,8 @@ class Axes {
     const std::vector<double> x_ticks = nice_ticks(x_.low, x_.high, 6);
     for (const double tick : x_ticks) {
       if (tick < x_.low || tick > x_.high) continue;
-      add(out, "<text class='t m' x='{:.1f}' y='{:.1f}'>{}</text>", x(tick),
-          kHeight - kBottom + 18, tick_text(tick, x_ticks[1] - x_ticks[0]));
+      add(out, "<text class='t m' x='{:.1f}' y='{:.1f}'>{}</text>", x(tick), kHeight - kBottom + 18,
+          tick_text(tick, x_ticks[1] - x_ticks[0]));
     }
     add(out, "<text class='l' x='{}' y='14'>{}</text>", 2, html::escape(chart.y_label));
     add(out, "<text class='l e' x='{}' y='{}'>{}</text>", kWidth - kRight, kHeight - 3,
@@ -147,7 +147,8 @@ class Axes {
   std::vector<double> ticks_;
 };
 
-std::string path_data(const Axes& axes, const std::vector<double>& x, const std::vector<double>& y) {
+std::string path_data(const Axes& axes, const std::vector<double>& x,
+                      const std::vector<double>& y) {
   std::string data;
   bool drawing = false;
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -288,9 +289,10 @@ std::string stacked_bars(const StackedBars& chart) {
       if (part == 0) continue;
       const double width = part * scale;
       const std::string text = html::seconds(part);
-      add(out, "<g class='p{}'><rect x='{:.1f}' y='{}' width='{:.1f}' height='{}'>"
-          "<title>{}: {}</title></rect>", i, kName + sum * scale, y, width, kBarHeight,
-          html::escape(chart.part_names[i]), text);
+      add(out,
+          "<g class='p{}'><rect x='{:.1f}' y='{}' width='{:.1f}' height='{}'>"
+          "<title>{}: {}</title></rect>",
+          i, kName + sum * scale, y, width, kBarHeight, html::escape(chart.part_names[i]), text);
       if (width > 70) {
         add(out, "<text class='v m' x='{:.1f}' y='{}'>{}</text>", kName + sum * scale + width / 2,
             y + kBarHeight / 2 + 5, text);

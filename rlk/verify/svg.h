@@ -27,8 +27,8 @@ struct LineChart {
   std::string y_label;  // with unit
   std::string x_label = "step";
   Scale scale = Scale::kLinear;
-  bool from_zero = true;       // the linear axis begins at 0
-  bool smooth = false;         // a moving average over the values, which stay visible behind it
+  bool from_zero = true;  // the linear axis begins at 0
+  bool smooth = false;    // a moving average over the values, which stay visible behind it
   std::vector<Series> series;
 };
 

@@ -55,9 +55,8 @@ TEST(Compare, EqualBytesAreEqual) {
 }
 
 TEST(CompareTwin, OneAlteredBitDiffersAndIsFound) {
-  const Comparison c = compare_after([](Record& r) {
-    r.samples[1].logprobs[1] = std::nextafter(-0.25F, -1.0F);
-  });
+  const Comparison c =
+      compare_after([](Record& r) { r.samples[1].logprobs[1] = std::nextafter(-0.25F, -1.0F); });
   EXPECT_EQ(c.status, CompareStatus::kDiffers);
   EXPECT_EQ(exit_code(c.status), 1);
   EXPECT_EQ(c.mismatch_count, 1);

@@ -48,8 +48,8 @@ TEST(RecordFile, KeepsEveryBit) {
   s.positions = {2, 3, 4, 5};
   s.mask = {1, 0, 1, 1};
   s.weight_versions = {1, 1, 2, 2};
-  s.logprobs = {-0.0F, -std::numeric_limits<float>::denorm_min(),
-                std::bit_cast<float>(0x7fc00001U), -0.1F};
+  s.logprobs = {-0.0F, -std::numeric_limits<float>::denorm_min(), std::bit_cast<float>(0x7fc00001U),
+                -0.1F};
   record.samples = {s};
   std::ostringstream out;
   write_record(out, record);
@@ -112,9 +112,9 @@ TEST(RecordFile, AMissingFileIsAnIoError) {
 
 TEST(RecordFileTwin, AFileComparedWithItselfIsAnError) {
   const std::string path = std::filesystem::temp_directory_path() / "rlk_record_file_test.jsonl";
-  write_record(path, parse(std::string(kHeader) +
-                           "\n{\"sample\":0,\"prefix\":[1],\"targets\":[3],"
-                           "\"weight_version\":9,\"logprobs\":[\"bf800000\"]}\n"));
+  write_record(path,
+               parse(std::string(kHeader) + "\n{\"sample\":0,\"prefix\":[1],\"targets\":[3],"
+                                            "\"weight_version\":9,\"logprobs\":[\"bf800000\"]}\n"));
   EXPECT_THROW(compare(read_record(path), read_record(path)), Error);
   std::filesystem::remove(path);
 }

@@ -28,8 +28,8 @@ Gradients run_backward(const KernelTable& kernels, const Batch& b, const Output&
   Gradients g{Tensor(DType::kBF16, {n, b.heads, b.d}), Tensor(DType::kBF16, {n, b.kv_heads, b.d}),
               Tensor(DType::kBF16, {n, b.kv_heads, b.d})};
   TestExec exec(contract, threads);
-  kernels.attention_backward(exec, {g.dq, g.dk, g.dv, dy, forward.y, b.q, b.k, b.v, forward.lse,
-                                    cu_seqlens(b.lengths)});
+  kernels.attention_backward(
+      exec, {g.dq, g.dk, g.dv, dy, forward.y, b.q, b.k, b.v, forward.lse, cu_seqlens(b.lengths)});
   EXPECT_EQ(exec.fault.row(), -1);
   return g;
 }
@@ -60,8 +60,8 @@ TEST(CpuAttentionBackward, EqualsTheReferenceForEveryInstructionSetAndShape) {
   };
   const Case cases[] = {
       {{1}, 1, 1, 64, 8, 256},
-      {{2, 1, 3}, 4, 2, 16, 8, 256},          // four parts of two heads: two are empty
-      {{15, 0, 16, 17}, 7, 1, 8, 8, 256},     // eight parts of seven heads
+      {{2, 1, 3}, 4, 2, 16, 8, 256},       // four parts of two heads: two are empty
+      {{15, 0, 16, 17}, 7, 1, 8, 8, 256},  // eight parts of seven heads
       {{15, 16, 17}, 6, 2, 12, 4, 16},
       {{95, 96, 97}, 2, 1, 16, 2, 256},
       {{130}, 3, 1, 32, 1, 256},
@@ -77,8 +77,8 @@ TEST(CpuAttentionBackward, EqualsTheReferenceForEveryInstructionSetAndShape) {
     const Tensor dy = make_dy(b);
     const Gradients expected = run_backward(reference_kernels(), b, forward, dy, contract);
     for (const Isa isa : instruction_sets()) {
-      SCOPED_TRACE(testing::Message() << to_string(isa) << " heads " << c.heads << ":"
-                                      << c.kv_heads << " d " << c.d << " leaves " << c.leaves);
+      SCOPED_TRACE(testing::Message() << to_string(isa) << " heads " << c.heads << ":" << c.kv_heads
+                                      << " d " << c.d << " leaves " << c.leaves);
       expect_same(run_backward(cpu_kernels(isa), b, forward, dy, contract), expected);
     }
   }
@@ -160,8 +160,7 @@ class CpuAttentionBackwardInvariance : public testing::TestWithParam<Isa> {
   const KernelTable& kernels() const { return cpu_kernels(GetParam()); }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, CpuAttentionBackwardInvariance,
-                         testing::ValuesIn(instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(All, CpuAttentionBackwardInvariance, testing::ValuesIn(instruction_sets()),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 // One long sequence with one KV head is cut in ranges for several threads, and is not for one.
@@ -225,8 +224,7 @@ Gradients literal_backward(const Batch& b, const Output& forward, const Tensor& 
   const auto pairs = static_cast<std::size_t>(heads * n * n);
   std::vector<float> p(pairs), ds(pairs);  // [heads, query, key]
   for (std::int64_t i = 0; i < n * heads; ++i) {
-    const float sum =
-        numerics::lane_sum(at(dy, i), at(forward.y, i), d, contract.norm_lanes);
+    const float sum = numerics::lane_sum(at(dy, i), at(forward.y, i), d, contract.norm_lanes);
     for (std::int64_t j = 0; j <= i / heads; ++j) {
       const float s = numerics::dot_chain(at(b.q, i), at(b.k, j), d);
       const float dp = numerics::dot_chain(at(dy, i), at(b.v, j), d);
@@ -283,8 +281,8 @@ Gradients literal_backward(const Batch& b, const Output& forward, const Tensor& 
 class CpuAttentionBackwardTwin : public testing::Test {
  protected:
   CpuAttentionBackwardTwin() {
-    // Heads 1 and 3 repeat heads 0 and 2 with the opposite dy, so that all of dk and dv that is left
-    // is what the roundings of their chains do not undo.
+    // Heads 1 and 3 repeat heads 0 and 2 with the opposite dy, so that all of dk and dv that is
+    // left is what the roundings of their chains do not undo.
     const auto copy_head = [](Tensor& x, std::int64_t token, std::int64_t head, bool negate) {
       for (std::int64_t e = 0; e < 32; ++e) {
         const float from = to_f32(*x.view().at<bf16>(token, head, e));
@@ -335,8 +333,8 @@ TEST_F(CpuAttentionBackwardTwin, EveryWrongOrderOrRoundingGivesOtherBits) {
 }
 
 TEST_F(CpuAttentionBackwardTwin, AnotherNumberOfLeavesGivesOtherBits) {
-  EXPECT_FALSE(same_bits(
-      run_backward(cpu_kernels(), batch_, forward_, dy_, with_leaves(4)).dk, expected_.dk));
+  EXPECT_FALSE(same_bits(run_backward(cpu_kernels(), batch_, forward_, dy_, with_leaves(4)).dk,
+                         expected_.dk));
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ struct Batch {
   }
 };
 
-// Scores of about q_scale, and values that cancel from key to key, so that a wrong order or rounding
-// of the sums over keys shows even after the result is rounded to bf16.
+// Scores of about q_scale, and values that cancel from key to key, so that a wrong order or
+// rounding of the sums over keys shows even after the result is rounded to bf16.
 inline Batch make_batch(std::vector<std::int32_t> lengths, std::int64_t heads,
                         std::int64_t kv_heads, std::int64_t d, double q_scale = 1.0) {
   Batch b{std::move(lengths), heads, kv_heads, d, {}, {}, {}};
@@ -69,8 +69,12 @@ inline Output run_packed(const KernelTable& kernels, const Batch& b, const Contr
              Tensor(DType::kF32, {b.num_tokens(), b.heads})};
   TestExec exec(contract, threads);
   const Tensor offsets = cu_seqlens(b.lengths);
-  kernels.attention(exec, {out.y, out.lse, b.q, {b.k, b.v, {}, rows(offsets.view(), 0, 1), 0},
-                           offsets, i32_tensor(b.lengths)});
+  kernels.attention(exec, {out.y,
+                           out.lse,
+                           b.q,
+                           {b.k, b.v, {}, rows(offsets.view(), 0, 1), 0},
+                           offsets,
+                           i32_tensor(b.lengths)});
   EXPECT_EQ(exec.fault.row(), -1);
   return out;
 }

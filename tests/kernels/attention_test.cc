@@ -78,8 +78,8 @@ Output run_chunks(const KernelTable& kernels, const Batch& b, const Pages& pages
       std::memcpy(q.view().at<bf16>(i), b.q.view().at<bf16>(tokens[static_cast<std::size_t>(i)]),
                   q_bytes);
     }
-    kernels.attention(exec, {part.y, part.lse, q, pages.view(), cu_seqlens(counts),
-                             i32_tensor(kv_lens)});
+    kernels.attention(exec,
+                      {part.y, part.lse, q, pages.view(), cu_seqlens(counts), i32_tensor(kv_lens)});
     for (std::int64_t i = 0; i < n; ++i) {
       const std::int64_t t = tokens[static_cast<std::size_t>(i)];
       std::memcpy(out.y.view().at<bf16>(t), part.y.view().at<bf16>(i), q_bytes);
@@ -116,8 +116,8 @@ TEST(CpuAttention, EqualsTheReferenceForEveryInstructionSetAndShape) {
     const Contract contract = attention_contract(c.kv_block, c.kv_split);
     const Output expected = run_packed(reference_kernels(), b, contract);
     for (const Isa isa : instruction_sets()) {
-      SCOPED_TRACE(testing::Message() << to_string(isa) << " heads " << c.heads << ":"
-                                      << c.kv_heads << " d " << c.d << " block " << c.kv_block);
+      SCOPED_TRACE(testing::Message() << to_string(isa) << " heads " << c.heads << ":" << c.kv_heads
+                                      << " d " << c.d << " block " << c.kv_block);
       expect_same(run_packed(cpu_kernels(isa), b, contract), expected);
     }
   }
@@ -140,8 +140,8 @@ TEST(CpuAttention, EqualsTheReferenceOnEveryKindOfData) {
   }
 }
 
-// The last queries of a long sequence, across blocks and splits of the default contract; q, k, v lie
-// in one fused tensor and y in a wider one.
+// The last queries of a long sequence, across blocks and splits of the default contract; q, k, v
+// lie in one fused tensor and y in a wider one.
 TEST(CpuAttention, EqualsTheReferenceOnStridedViewsOfALongSequence) {
   constexpr std::int64_t kHeads = 4, kKvHeads = 2, kD = 64, kTotal = 1100;
   for (const std::int64_t queries : {1, 3, 90}) {
@@ -155,12 +155,13 @@ TEST(CpuAttention, EqualsTheReferenceOnStridedViewsOfALongSequence) {
       Tensor lse(DType::kF32, {queries, kHeads});
       TestExec exec;
       const Tensor kv_start = i32_tensor({0});
-      kernels.attention(exec, {split_heads(columns(y.view(), kD, (kHeads + 1) * kD), kHeads), lse,
-                               rows(part(0, kHeads), kTotal - queries, kTotal),
-                               {part(kHeads, kKvHeads), part(kHeads + kKvHeads, kKvHeads), {},
-                                kv_start, 0},
-                               cu_seqlens({static_cast<std::int32_t>(queries)}),
-                               i32_tensor({kTotal})});
+      kernels.attention(
+          exec, {split_heads(columns(y.view(), kD, (kHeads + 1) * kD), kHeads),
+                 lse,
+                 rows(part(0, kHeads), kTotal - queries, kTotal),
+                 {part(kHeads, kKvHeads), part(kHeads + kKvHeads, kKvHeads), {}, kv_start, 0},
+                 cu_seqlens({static_cast<std::int32_t>(queries)}),
+                 i32_tensor({kTotal})});
       EXPECT_EQ(exec.fault.row(), -1);
       return Output{std::move(y), std::move(lse)};
     };
@@ -182,9 +183,12 @@ TEST(CpuAttention, ReportsTheFirstRowWhoseScoresLeaveTheRange) {
       TestExec exec;
       Tensor y(DType::kBF16, {20, 4, 16});
       const Tensor offsets = cu_seqlens(b.lengths);
-      cpu_kernels(isa).attention(
-          exec, {y, {}, b.q, {b.k, b.v, {}, rows(offsets.view(), 0, 1), 0}, offsets,
-                 i32_tensor(b.lengths)});
+      cpu_kernels(isa).attention(exec, {y,
+                                        {},
+                                        b.q,
+                                        {b.k, b.v, {}, rows(offsets.view(), 0, 1), 0},
+                                        offsets,
+                                        i32_tensor(b.lengths)});
       EXPECT_EQ(exec.fault.row(), 5 * 4 + 2) << to_string(isa) << " " << bad;
     }
   }
@@ -197,8 +201,12 @@ TEST(CpuAttention, ReportsAQueryWithoutAVisibleKeyAndStillComputesTheOthers) {
       TestExec exec;
       Output out{Tensor(DType::kBF16, {20, 2, 16}), Tensor(DType::kF32, {20, 2})};
       const Tensor offsets = cu_seqlens(b.lengths);
-      kernels.attention(exec, {out.y, out.lse, b.q, {b.k, b.v, {}, rows(offsets.view(), 0, 1), 0},
-                               offsets, i32_tensor({17})});
+      kernels.attention(exec, {out.y,
+                               out.lse,
+                               b.q,
+                               {b.k, b.v, {}, rows(offsets.view(), 0, 1), 0},
+                               offsets,
+                               i32_tensor({17})});
       EXPECT_EQ(exec.fault.row(), 0);
       return out;
     };
@@ -221,9 +229,9 @@ TEST_P(CpuAttentionInvariance, PagesOfAnySizeAndOrderGiveTheBitsOfPackedKeys) {
   const Output expected = run_packed(kernels(), batch_, contract_);
   for (const std::int64_t page_size : {8, 16, 64}) {
     SCOPED_TRACE(page_size);
-    expect_same(run_chunks(kernels(), batch_, make_pages(batch_, page_size, 0.0f), 1 << 20,
-                           contract_),
-                expected);
+    expect_same(
+        run_chunks(kernels(), batch_, make_pages(batch_, page_size, 0.0f), 1 << 20, contract_),
+        expected);
   }
 }
 
@@ -238,8 +246,8 @@ TEST_P(CpuAttentionInvariance, DecodeAndChunksOfAnySizeGiveTheBitsOfOnePrefill) 
 
 TEST_P(CpuAttentionInvariance, UnfilledSlotsMayHoldAnything) {
   const Output expected = run_packed(kernels(), batch_, contract_);
-  for (const float garbage : {std::numeric_limits<float>::quiet_NaN(),
-                              std::numeric_limits<float>::infinity(), -3e38f}) {
+  for (const float garbage :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -3e38f}) {
     for (const std::int32_t chunk : {1, 1 << 20}) {
       SCOPED_TRACE(testing::Message() << garbage << " chunk " << chunk);
       expect_same(run_chunks(kernels(), batch_, make_pages(batch_, 16, garbage), chunk, contract_),
@@ -256,8 +264,7 @@ TEST_P(CpuAttentionInvariance, KeysAfterTheLastQueryAreNotLookedAt) {
     Batch cut = batch_;
     cut.lengths = {kv_len};
     for (Tensor* x : {&cut.k, &cut.v}) {
-      std::fill_n(x->data<bf16>() + kv_len * row_size, x->size() - kv_len * row_size,
-                  bf16{0x7fc0});
+      std::fill_n(x->data<bf16>() + kv_len * row_size, x->size() - kv_len * row_size, bf16{0x7fc0});
     }
     cut.q = Tensor(DType::kBF16, {kv_len, batch_.heads, batch_.d});
     std::memcpy(cut.q.data<bf16>(), batch_.q.data<bf16>(), cut.q.size_bytes());
@@ -279,10 +286,11 @@ TEST_P(CpuAttentionInvariance, NeighboursInTheBatchDoNotMatter) {
     copy(alone.k, batch_.k, batch_.kv_heads);
     copy(alone.v, batch_.v, batch_.kv_heads);
     const Output out = run_packed(kernels(), alone, contract_);
-    EXPECT_EQ(std::memcmp(out.y.data<bf16>(), together.y.view().at<bf16>(first),
-                          out.y.size_bytes()), 0);
+    EXPECT_EQ(
+        std::memcmp(out.y.data<bf16>(), together.y.view().at<bf16>(first), out.y.size_bytes()), 0);
     EXPECT_EQ(std::memcmp(out.lse.data<float>(), together.lse.view().at<float>(first),
-                          out.lse.size_bytes()), 0);
+                          out.lse.size_bytes()),
+              0);
     first += length;
   }
 }
@@ -297,12 +305,12 @@ TEST_P(CpuAttentionInvariance, AnyNumberOfThreadsGivesTheSameBits) {
 
 // What a kernel might do instead of the contract.
 struct Wrong {
-  bool fold_backwards = false;    // splits merged from the last to the first
-  bool rounded_in_l = false;      // bf16(e) in l
-  bool exact_in_o = false;        // e in o
-  bool one_lane = false;          // l summed key by key
-  bool keys_backwards = false;    // o summed from the last key of a block
-  bool rescale_at_end = false;    // two passes: m of the whole split first, no a
+  bool fold_backwards = false;  // splits merged from the last to the first
+  bool rounded_in_l = false;    // bf16(e) in l
+  bool exact_in_o = false;      // e in o
+  bool one_lane = false;        // l summed key by key
+  bool keys_backwards = false;  // o summed from the last key of a block
+  bool rescale_at_end = false;  // two passes: m of the whole split first, no a
 };
 
 // A second text of contract section 4, one head, all positions queries.
@@ -372,8 +380,7 @@ Output literal_attention(const Batch& b, const Contract& contract, const Wrong& 
       *out.y.view().at<bf16>(t, 0, x) =
           numerics::to_bf16(total.o[static_cast<std::size_t>(x)] / total.l + 0.0f);
     }
-    *out.lse.view().at<float>(t) =
-        std::fma(numerics::log(total.l), numerics::kLog2E, total.m);
+    *out.lse.view().at<float>(t) = std::fma(numerics::log(total.l), numerics::kLog2E, total.m);
   }
   return out;
 }
@@ -412,8 +419,8 @@ TEST_F(CpuAttentionTwin, BlocksThatFollowTheChunkGiveOtherBits) {
   Batch shifted = batch_;
   constexpr std::int64_t kShift = 9;
   shifted.lengths = {200 - kShift};
-  for (auto [to, from] : {std::pair{&shifted.q, &batch_.q}, {&shifted.k, &batch_.k},
-                          {&shifted.v, &batch_.v}}) {
+  for (auto [to, from] :
+       {std::pair{&shifted.q, &batch_.q}, {&shifted.k, &batch_.k}, {&shifted.v, &batch_.v}}) {
     *to = Tensor(DType::kBF16, {200 - kShift, 1, 32});
     std::memcpy(to->data<bf16>(), from->view().at<bf16>(kShift), to->size_bytes());
   }

@@ -168,9 +168,13 @@ TEST(Gemm, EqualsTheReferenceForLeafTreesOverSegments) {
     Contract contract;
     contract.leaves = leaves;
     TestExec exec(contract, 2);
-    for (const std::array<std::int64_t, 3>& segments :
-         {std::array<std::int64_t, 3>{64, 0, 0}, {7, 0, 0}, {1100, 0, 0}, {64, 32, 32},
-          {200, 17, 33}, {96, 0, 96}, {2200, 300, 300}}) {
+    for (const std::array<std::int64_t, 3>& segments : {std::array<std::int64_t, 3>{64, 0, 0},
+                                                        {7, 0, 0},
+                                                        {1100, 0, 0},
+                                                        {64, 32, 32},
+                                                        {200, 17, 33},
+                                                        {96, 0, 96},
+                                                        {2200, 300, 300}}) {
       const std::int64_t k = segments[0] + segments[1] + segments[2];
       for (std::int64_t m : {1, 15, 40}) {
         ++seed;

@@ -76,12 +76,12 @@ OpCall every_op(const Case& c) {
     const std::int64_t rows = c.logits.shape(0), vocab = c.logits.shape(1);
     const std::int64_t num_params = std::ssize(c.params);
     std::vector<Tensor> out;
-    for (int i = 0; i < 3; ++i) out.emplace_back(DType::kF32, std::initializer_list{rows});
+    for (int i = 0; i < 3; ++i) out.push_back(Tensor(DType::kF32, {rows}));
     for (int i = 0; i < 2; ++i) {
-      out.emplace_back(DType::kBF16, std::initializer_list{rows, vocab + 5});
+      out.push_back(Tensor(DType::kBF16, {rows, vocab + 5}));
       std::memset(out.back().view().data, 0xff, out.back().size_bytes());
     }
-    out.emplace_back(DType::kI32, std::initializer_list{rows});
+    out.push_back(Tensor(DType::kI32, {rows}));
     kernels.logprob(exec, {out[0], out[1], c.logits, c.targets, c.params.data(), num_params});
     kernels.logprob(exec, {out[2], {}, c.logits, c.targets, c.params.data(), num_params});
     kernels.logprob_backward(
@@ -160,7 +160,7 @@ TEST(LogprobInvariance, EqualsTheReferenceForSpacedLogits) {
     }
     const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
       std::vector<Tensor> out;
-      out.emplace_back(DType::kF32, std::initializer_list<std::int64_t>{5});
+      out.push_back(Tensor(DType::kF32, {5}));
       kernels.logprob(exec, {out[0], {}, logits, c.targets, c.params.data(), 5});
       return out;
     };

@@ -37,7 +37,7 @@ LossCase loss_case(std::int64_t n, double spread) {
 OpCall loss_run(const LossCase& c, Kl kl, bool all_outputs) {
   return [&c, kl, all_outputs](const KernelTable& kernels, Exec& exec) {
     std::vector<Tensor> out;
-    for (int i = 0; i < 4; ++i) out.emplace_back(DType::kF32, std::initializer_list{c.logp.size()});
+    for (int i = 0; i < 4; ++i) out.push_back(Tensor(DType::kF32, {c.logp.size()}));
     GrpoLossArgs args;
     args.g = out[0];
     if (all_outputs) {
@@ -101,7 +101,7 @@ TEST(GrpoLossTwin, TwoRoundingsInsteadOfFmaGiveOtherBytes) {
 OpCall adamw_run(const std::vector<Tensor>& state, const Tensor& dw, float grad_scale, float wd) {
   return [&state, &dw, grad_scale, wd](const KernelTable& kernels, Exec& exec) {
     std::vector<Tensor> out = state;  // master, m, v
-    out.emplace_back(DType::kBF16, std::initializer_list{dw.size()});
+    out.push_back(Tensor(DType::kBF16, {dw.size()}));
     for (const std::int64_t step : {1, 2, 900}) {
       const numerics::AdamWConstants c = numerics::adamw_constants(0.9, 0.95, 1e-8, 3e-3, wd, step);
       kernels.adamw(exec, {out[3], out[0], out[1], out[2], dw, grad_scale, c.lr, c.b1, c.b2, c.f1,
@@ -150,7 +150,7 @@ OpCall norm_run(const std::vector<Tensor>& grads) {
   return [&grads](const KernelTable& kernels, Exec& exec) {
     std::vector<ConstTensorView> views(grads.begin(), grads.end());
     std::vector<Tensor> out;
-    out.emplace_back(DType::kF32, std::initializer_list<std::int64_t>{1});
+    out.push_back(Tensor(DType::kF32, {1}));
     kernels.grad_norm(exec, {out[0].data<float>(), views.data(), std::ssize(views)});
     return out;
   };
@@ -161,7 +161,7 @@ std::vector<Tensor> grads_of(Kind kind, double scale) {
   grads.push_back(f32_random(1, 1, kind, scale));
   grads.push_back(random_tensor(DType::kF32, {3, 77}, 2, kind, scale));
   grads.push_back(random_tensor(DType::kF32, {150, 1001}, 3, kind, scale));
-  grads.emplace_back(DType::kF32, std::initializer_list<std::int64_t>{0});
+  grads.push_back(Tensor(DType::kF32, {0}));
   return grads;
 }
 

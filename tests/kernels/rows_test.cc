@@ -43,8 +43,8 @@ void for_each_shape(const std::function<void(Kind, std::int64_t, std::int64_t)>&
 OpCall norm_run(const TensorView& x, const Tensor& w, float eps = 1e-6f) {
   return [x, &w, eps](const KernelTable& kernels, Exec& exec) {
     std::vector<Tensor> out;
-    out.emplace_back(DType::kBF16, std::initializer_list{x.shape(0), x.shape(1), x.shape(2)});
-    out.emplace_back(DType::kF32, std::initializer_list{x.shape(0), x.shape(1)});
+    out.push_back(Tensor(DType::kBF16, {x.shape(0), x.shape(1), x.shape(2)}));
+    out.push_back(Tensor(DType::kF32, {x.shape(0), x.shape(1)}));
     kernels.rms_norm(exec, {out[0], out[1], x, w, eps});
     return out;
   };
@@ -149,7 +149,7 @@ TEST(MergeHeadsInvariance, EqualsTheReferenceForAnyNumberOfHeadsAndLeaves) {
         const Tensor partial = random_tensor(DType::kF32, {heads, n}, 1, Kind::kWide);
         const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
           std::vector<Tensor> out;
-          out.emplace_back(DType::kF32, std::initializer_list{n});
+          out.push_back(Tensor(DType::kF32, {n}));
           kernels.merge_heads(exec, {out[0], partial});
           return out;
         };
@@ -229,7 +229,7 @@ TEST(EmbeddingInvariance, EqualsTheReferenceAndReportsBadIds) {
       const Tensor id_tensor = i32_tensor(ids);
       const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
         std::vector<Tensor> out;
-        out.emplace_back(DType::kBF16, std::initializer_list{tokens, n});
+        out.push_back(Tensor(DType::kBF16, {tokens, n}));
         kernels.embedding(exec, {out[0], table, id_tensor});
         return out;
       };
@@ -256,7 +256,7 @@ TEST(EmbeddingTwin, AnotherTokenOrderGivesOtherBytes) {
   const auto run = [&](const Tensor& from) -> OpCall {
     return [&](const KernelTable& kernels, Exec& exec) {
       std::vector<Tensor> out;
-      out.emplace_back(DType::kF32, std::initializer_list<std::int64_t>{2, 64});
+      out.push_back(Tensor(DType::kF32, {2, 64}));
       kernels.embedding_backward(exec, {out[0], from, ids});
       return out;
     };

@@ -61,11 +61,11 @@ TEST(Dataset, ReadsDapoMath17k) {
   DatasetFields fields;
   fields.answer = "reward_model.ground_truth";
   fields.default_verifier = "last_number";
-  const auto examples = parse(
-      R"({"data_source": "math_dapo",)"
-      R"( "prompt": [{"content": "Solve {role} {prompt}.", "role": "user"}],)"
-      R"( "ability": "MATH", "reward_model": {"ground_truth": "34", "style": "rule"}})",
-      fields);
+  const auto examples =
+      parse(R"({"data_source": "math_dapo",)"
+            R"( "prompt": [{"content": "Solve {role} {prompt}.", "role": "user"}],)"
+            R"( "ability": "MATH", "reward_model": {"ground_truth": "34", "style": "rule"}})",
+            fields);
   EXPECT_EQ(examples[0].prompt, "Solve {role} {prompt}.");  // filled-in text is not filled again
   EXPECT_EQ(examples[0].answer, "34");
   EXPECT_EQ(examples[0].verifier, "last_number");

@@ -30,8 +30,8 @@ class RunDbTest : public testing::Test {
  protected:
   void SetUp() override {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fs::temp_directory_path() / fmt::format("rlk_{}_{}_{}", info->test_suite_name(),
-                                                      info->name(), getpid());
+    folder_ = fs::temp_directory_path() /
+              fmt::format("rlk_{}_{}_{}", info->test_suite_name(), info->name(), getpid());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -212,16 +212,16 @@ TEST_F(RunDbTest, AStepWithABadRowLeavesNothingBehind) {
 TEST_F(RunDbTest, AKilledWriterLeavesWholeStepsOnly) {
   const std::string path = file("run.db");
   std::int64_t last = 0;
-  for (int round = 0; round < 8; ++round) {
+  for (int round = 0; round < 8 || (last == 0 && round < 50); ++round) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      RunDb db = round == 0 ? RunDb::create(path) : RunDb::open(path);
+      RunDb db = fs::exists(path) ? RunDb::open(path) : RunDb::create(path);
       for (std::int64_t step = db.last_complete_step() + 1;; ++step) {
         db.write_step(make_step(step, 200, 10));
       }
     }
-    usleep(40000 + 7000 * round);
+    usleep(static_cast<useconds_t>(3000 + 9000 * round));  // from the middle of create() on
     kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);

@@ -125,12 +125,13 @@ class Task {
  private:
   std::int64_t part_bound(std::int64_t i) const { return i * shape_.group / shape_.parts; }
 
-  // The neighbour tree over parts [first, first + count), into buffer `level` of dk and dv. An empty
-  // part is +0: it is not added.
+  // The neighbour tree over parts [first, first + count), into buffer `level` of dk and dv. An
+  // empty part is +0: it is not added.
   void part_tree(int first, int count, int level) {
-    const std::int64_t size = s_.keys * shape_.ld;
-    float* dk = s_.dk + level * size;
-    float* dv = s_.dv + level * size;
+    const std::int64_t stride = s_.keys * shape_.ld;
+    const std::int64_t size = (range_.end - range_.begin) * shape_.ld;
+    float* dk = s_.dk + level * stride;
+    float* dv = s_.dv + level * stride;
     const bool left_empty = part_bound(first) == part_bound(first + count / 2);
     const bool right_empty = part_bound(first + count / 2) == part_bound(first + count);
     if (count == 1) {
@@ -144,8 +145,8 @@ class Task {
     } else {
       part_tree(first, count / 2, level);
       part_tree(first + count / 2, count / 2, level + 1);
-      isa_.add(dk, dk + size, size);
-      isa_.add(dv, dv + size, size);
+      isa_.add(dk, dk + stride, size);
+      isa_.add(dv, dv + stride, size);
     }
   }
 
@@ -268,13 +269,13 @@ void two_passes(Exec& exec, const AttentionBackwardArgs& args, const AttentionIs
     return Range{token, length, kv_head, begin, std::min(begin + kRange, length)};
   };
   const std::int64_t ranges = range_begin[num_seqs];
-  exec.pool.parallel_for(ranges * shape.kv_heads, 1,
-                         [&](std::int64_t begin, std::int64_t end, int thread) {
-    Task task(args, isa, shape, scratch[thread]);
-    for (std::int64_t i = begin; i < end; ++i) {
-      task.key_range(range_at(i / shape.kv_heads, i % shape.kv_heads), false);
-    }
-  });
+  exec.pool.parallel_for(
+      ranges * shape.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        Task task(args, isa, shape, scratch[thread]);
+        for (std::int64_t i = begin; i < end; ++i) {
+          task.key_range(range_at(i / shape.kv_heads, i % shape.kv_heads), false);
+        }
+      });
   const std::int64_t heads = shape.kv_heads * shape.group;
   exec.pool.parallel_for(ranges * heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     Task task(args, isa, shape, scratch[thread]);

@@ -26,11 +26,11 @@ struct SoftmaxState {
 struct AttentionTile {
   int rows;
   int d;
-  int ld;          // leading dimension of q, o and v, at least d rounded up to kAttentionPad
-  float c;         // log2(e) / sqrt(d)
-  const float* q;  // [rows, ld]
-  float* lanes;    // [rows, kSoftmaxLanes], lanes of l
-  int* fault;      // [rows], set to 1 where a score is NaN or |m'| >= 2^22
+  int ld;            // leading dimension of q, o and v, at least d rounded up to kAttentionPad
+  float c;           // log2(e) / sqrt(d)
+  const float* q;    // [rows, ld]
+  float* lanes;      // [rows, kSoftmaxLanes], lanes of l
+  int* fault;        // [rows], set to 1 where a score is NaN or |m'| >= 2^22
   std::int64_t lds;  // leading dimension of kt and s
   float* kt;         // scratch [d, lds]
   float* v;          // scratch [keys, ld]
@@ -45,9 +45,12 @@ struct KvBlock {
   const std::uint16_t* const* k;  // [n] rows of d bf16
   const std::uint16_t* const* v;  // [n]
   int n;
-  const int* visible;                     // [rows], keys of the block that each row sees, never falling
-  const std::uint16_t* const* next_k;     // [next_n], keys of the block that follows
-  int next_n;
+  const int* visible;  // [rows], keys of the block that each row sees, never falling
+  // Rows of `ahead_width` bf16 that will be needed soon, `ahead` each of keys and values.
+  const std::uint16_t* const* ahead_k;
+  const std::uint16_t* const* ahead_v;
+  int ahead;
+  int ahead_width;
 };
 
 // Queries against keys, both from one sequence and head: the pairs of one cell of the score matrix.
@@ -56,8 +59,8 @@ struct GradCell {
   int keys;
   int offset;  // query i sees the keys j <= i + offset
   int d;
-  int ld;             // at least d rounded up to kAttentionPad
-  std::int64_t ldk;   // of kt and vt
+  int ld;            // at least d rounded up to kAttentionPad
+  std::int64_t ldk;  // of kt and vt
   float c;
   const float* q;     // [queries, ld]
   const float* dy;    // [queries, ld]

@@ -43,8 +43,7 @@ bool run_tree(const Task& task, const GemmBlock& block, const GemmScratch& scrat
   if (count == 1) return run_leaf(task, block, scratch, first, scratch.level(level));
   const int half = count / 2;
   const bool left = run_tree(task, block, scratch, first, half, level);
-  const bool right =
-      run_tree(task, block, scratch, first + half, half, left ? level + 1 : level);
+  const bool right = run_tree(task, block, scratch, first + half, half, left ? level + 1 : level);
   if (left && right) {
     const std::int64_t panels = (block.cols + task.isa.panel - 1) / task.isa.panel;
     task.isa.add(scratch.level(level), scratch.level(level + 1),
@@ -68,8 +67,8 @@ void run_block(const Task& task, const GemmBlock& block, const GemmScratch& scra
     if (c.dtype == DType::kF32) {
       task.isa.finish_f32(c.at<float>(block.row, col), c.stride(0), acc, shift, block.rows, cols);
     } else {
-      task.isa.finish_bf16(c.at<std::uint16_t>(block.row, col), c.stride(0), acc, shift,
-                           block.rows, cols);
+      task.isa.finish_bf16(c.at<std::uint16_t>(block.row, col), c.stride(0), acc, shift, block.rows,
+                           cols);
     }
   }
 }

@@ -104,8 +104,7 @@ void bias_backward(Exec& exec, const BiasBackwardArgs& args) {
   const std::int32_t* cu_seqlens = args.cu_seqlens.at<std::int32_t>();
   const std::int64_t block = exec.contract.token_block;
   // Columns are independent. At least 16 of them, so that no two threads write one cache line.
-  const std::int64_t grain =
-      std::max<std::int64_t>(16, 65'536 / (args.dy.shape(0) + 1) / 16 * 16);
+  const std::int64_t grain = std::max<std::int64_t>(16, 65'536 / (args.dy.shape(0) + 1) / 16 * 16);
   exec.pool.parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t s = 0; s < samples; ++s) {
       for (std::int64_t t = cu_seqlens[s]; t < cu_seqlens[s + 1]; t += block) {

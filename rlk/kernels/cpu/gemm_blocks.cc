@@ -13,8 +13,8 @@ constexpr std::int64_t kBlockCols = 256;
 // Below this much work, about 10 us, sharing a product among threads costs more than it saves. The
 // work is n k (m + 4) multiply-adds: to read a weight takes as long as to use it on four rows.
 constexpr std::int64_t kSerialWork = 500'000;
-// Where the rows of a panel of B lie apart in memory, so many of them are widened for one panel after
-// the other, so that neighbouring panels share what memory delivers.
+// Where the rows of a panel of B lie apart in memory, so many of them are widened for one panel
+// after the other, so that neighbouring panels share what memory delivers.
 constexpr std::int64_t kWidenRows = 16;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

@@ -1,5 +1,5 @@
-// How a product C = A B^T is cut into blocks for threads and caches. A block goes through its whole K
-// on one thread; nothing here can reach a bit.
+// How a product C = A B^T is cut into blocks for threads and caches. A block goes through its whole
+// K on one thread; nothing here can reach a bit.
 #pragma once
 
 #include <cstdint>

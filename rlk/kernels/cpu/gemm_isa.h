@@ -6,9 +6,8 @@
 
 namespace rlk::cpu {
 
-inline constexpr std::int64_t kGemmDepth = 256;     // K is worked off in pieces of this length
-inline constexpr std::int64_t kGemmStrideA = 272;   // row stride of the widened piece of A
-inline constexpr std::int64_t kGemmMaxPanel = 32;   // widest panel of any instruction set
+inline constexpr std::int64_t kGemmDepth = 256;    // K is worked off in pieces of this length
+inline constexpr std::int64_t kGemmStrideA = 272;  // row stride of the widened piece of A
 
 // A piece of C = A B^T of some rows and one or more panels, `depth` long in K:
 //
@@ -26,8 +25,7 @@ struct GemmIsa {
 
   // dst[i * dst_stride + j] = f32(src[i * stride_i + j * stride_j])
   void (*widen)(float* dst, std::int64_t dst_stride, const std::uint16_t* src,
-                std::int64_t stride_i, std::int64_t stride_j, std::int64_t rows,
-                std::int64_t cols);
+                std::int64_t stride_i, std::int64_t stride_j, std::int64_t rows, std::int64_t cols);
 
   // A packed panel holds bf16 [depth, panel]: columns j and j + panel/2 share 32 bits, so that a
   // shift and a mask give two f32 vectors. b is the same panel in f32.
@@ -35,8 +33,8 @@ struct GemmIsa {
   void (*unpack)(float* b, const std::uint16_t* packed, std::int64_t depth);
 
   // One panel in f32.
-  void (*product)(float* acc, const float* a, const float* b, std::int64_t rows,
-                  std::int64_t depth, bool fresh);
+  void (*product)(float* acc, const float* a, const float* b, std::int64_t rows, std::int64_t depth,
+                  bool fresh);
   // Several packed panels, panel_stride elements apart.
   void (*product_packed)(float* acc, const float* a, const std::uint16_t* packed,
                          std::int64_t panel_stride, std::int64_t num_panels, std::int64_t rows,

@@ -16,7 +16,7 @@ RLK_OPS(RLK_OP)
 }  // namespace rlk::cpu
 
 // At the end of a driver file: the operator for each instruction set.
-#define RLK_INSTANTIATE(name, Args)                         \
+#define RLK_INSTANTIATE(name, Args)                     \
   template void name<Isa::kScalar>(Exec&, const Args&); \
   template void name<Isa::kAvx2>(Exec&, const Args&);   \
   template void name<Isa::kAvx512>(Exec&, const Args&)

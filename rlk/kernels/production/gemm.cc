@@ -8,6 +8,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "rlk/kernels/production/onednn.h"
@@ -23,7 +24,7 @@ using numerics::to_bf16;
 using numerics::to_f32;
 
 // Columns that a library call computes at once.
-constexpr std::int64_t kSlice = 512;
+constexpr std::int64_t kSlice = 1024;
 
 // A weight in every form that the choice by rows may want.
 struct Weight {
@@ -34,20 +35,15 @@ struct Weight {
 };
 
 const PanelIsa* panel_isa() {
-  static const PanelIsa* kIsa = [] {
-    const PanelIsa* best = nullptr;
-    if (available(Isa::kAvx2)) best = &kPanelAvx2;
-    if (available(Isa::kAvx512)) best = &kPanelAvx512;
-    if (best == &kPanelAvx512 && onednn_bf16()) best = &kPanelAvx512Bf16;
-    return best;
-  }();
-  return kIsa;
+  return available(Isa::kAvx512) ? &kPanelAvx512 : available(Isa::kAvx2) ? &kPanelAvx2 : nullptr;
 }
 
-// Rows below which the panels are faster than a library.
-std::int64_t panel_rows() {
+// Rows below which the panels are faster than a library. A large weight costs its reading anyway.
+std::int64_t panel_rows(std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t kLarge = 256 * 1024;
   if (panel_isa() == nullptr) return 0;
-  return onednn_bf16() ? 12 : 32;
+  if (!onednn_bf16()) return 32;
+  return n * k >= kLarge ? 6 : 16;
 }
 
 std::int64_t up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
@@ -57,29 +53,47 @@ std::int64_t grain(double ns_per_item) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(8000.0 / ns_per_item));
 }
 
-void fill_panels(Exec& exec, const ConstTensorView& w, Weight* out) {
-  const std::int64_t pairs = (out->k + 1) / 2;
-  const std::int64_t count = up(out->n, kPanelColumns) / kPanelColumns;
-  out->panels.resize(static_cast<std::size_t>(count * pairs * kPanelColumns));
-  const double ns = 1.0 * static_cast<double>(pairs * kPanelColumns);
-  exec.pool.parallel_for(count, grain(ns), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t p = begin; p < end; ++p) {
-      std::uint32_t* panel = out->panels.data() + p * pairs * kPanelColumns;
-      for (std::int64_t j = 0; j < kPanelColumns; ++j) {
-        const std::int64_t n = p * kPanelColumns + j;
-        for (std::int64_t pair = 0; pair < pairs; ++pair) {
-          std::uint32_t x = 0;
-          if (n < out->n) {
-            x = w.at<bf16>(n, 2 * pair)->bits;
-            if (2 * pair + 1 < out->k) {
-              x |= static_cast<std::uint32_t>(w.at<bf16>(n, 2 * pair + 1)->bits) << 16;
-            }
-          }
-          panel[pair * kPanelColumns + j] = x;
-        }
+// Panel p: by the vector kernel where rows lie without gaps, by pairs of k where columns do.
+void fill_panel(const ConstTensorView& w, std::int64_t first, std::int64_t rows,
+                std::uint32_t* panel) {
+  const std::int64_t k = w.shape(1);
+  std::int64_t pair = 0;
+  if (w.stride(1) == 1) {
+    pair = k / 2;
+    panel_isa()->pack(panel, w.at<std::uint16_t>(first), w.stride(0), rows, pair);
+  }
+  const std::int64_t step = w.stride(0);
+  for (; pair < (k + 1) / 2; ++pair) {
+    const std::uint16_t* low = w.at<std::uint16_t>(first, 2 * pair);
+    const std::uint16_t* high = low + w.stride(1);
+    std::uint32_t* to = panel + pair * kPanelColumns;
+    if (2 * pair + 1 == k) {
+      for (std::int64_t j = 0; j < rows; ++j) to[j] = low[j * step];
+    } else if (step == 1) {
+      for (std::int64_t j = 0; j < rows; ++j) {
+        to[j] = low[j] | static_cast<std::uint32_t>(high[j]) << 16;
+      }
+    } else {
+      for (std::int64_t j = 0; j < rows; ++j) {
+        to[j] = low[j * step] | static_cast<std::uint32_t>(high[j * step]) << 16;
       }
     }
-  });
+  }
+}
+
+// Columns past the last are never looked at: whatever lies there stays.
+void fill_panels(Exec& exec, const ConstTensorView& w, Weight* out) {
+  const std::int64_t size = (out->k + 1) / 2 * kPanelColumns;
+  const std::int64_t count = up(out->n, kPanelColumns) / kPanelColumns;
+  out->panels.resize(static_cast<std::size_t>(count * size));
+  exec.pool.parallel_for(count, grain(0.2 * static_cast<double>(size)),
+                         [&](std::int64_t begin, std::int64_t end, int) {
+                           for (std::int64_t p = begin; p < end; ++p) {
+                             const std::int64_t first = p * kPanelColumns;
+                             fill_panel(w, first, std::min<std::int64_t>(kPanelColumns, out->n - first),
+                                        out->panels.data() + p * size);
+                           }
+                         });
 }
 
 void fill_slices(Exec& exec, const ConstTensorView& w, Weight* out) {
@@ -127,14 +141,21 @@ void fill(Exec& exec, const ConstTensorView& w, bool panels, bool library, Weigh
 
 void run_panels(Exec& exec, const GemmArgs& args, const Weight& w, std::int64_t row,
                 std::int64_t rows) {
-  constexpr std::int64_t kGroup = 4 * kPanelColumns;
+  constexpr std::int64_t kGroup = kPanelColumns;
+  const std::int64_t lda = up(w.k, 2);
+  Workspace::Frame frame(exec.workspace);
+  float* a = frame.take<float>(rows * lda);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    a[r * lda + lda - 1] = 0.0f;
+    widen_row(a + r * lda, args.a, row + r);
+  }
   const double ns = 0.01 * static_cast<double>(std::max<std::int64_t>(rows, 4) * kGroup * w.k);
   exec.pool.parallel_for(
       up(w.n, kGroup) / kGroup, grain(ns), [&](std::int64_t begin, std::int64_t end, int) {
         const std::int64_t column = begin * kGroup;
         PanelProduct product;
-        product.a = args.a.at<std::uint16_t>(row);
-        product.lda = args.a.stride(0);
+        product.a = a;
+        product.lda = lda;
         product.panels = w.panels.data() + column * ((w.k + 1) / 2);
         product.k = w.k;
         product.c_is_f32 = args.c.dtype == DType::kF32;
@@ -164,43 +185,83 @@ struct Call {
   const OnednnProduct* product;
 };
 
-void run_onednn(Exec& exec, const GemmArgs& args, const Weight& w, std::int64_t m) {
-  const double ns = 4e-3 * static_cast<double>(m) * static_cast<double>(w.n * w.k);
-  const auto slices = static_cast<std::int64_t>(w.slices.size());
-  const std::int64_t chunk = chunk_rows(m, slices, ns, exec.pool.num_threads());
-  Workspace::Frame frame(exec.workspace);
-  Call* calls = frame.take<Call>((m / chunk + 2) * slices);
-  std::int64_t count = 0;
-  std::int64_t scratch_size = 64;
-  for (std::int64_t row = 0; row < m;) {
-    // Tails in steps of 32 rows, so that few shapes are ever met.
-    const std::int64_t left = m - row;
-    const std::int64_t rows = left >= chunk ? chunk : left >= 32 ? left / 32 * 32 : left;
-    for (std::int64_t s = 0; s < slices; ++s) {
-      const std::int64_t n = std::min(kSlice, w.n - s * kSlice);
-      const auto& product =
-          find_product({rows, n, w.k, args.a.stride(0), args.c.stride(0),
-                        args.c.dtype == DType::kF32, static_cast<bool>(args.bias)});
-      scratch_size = std::max(scratch_size, up(scratch_bytes(product), 64));
-      calls[count++] = {row, rows, s, &product};
-    }
-    row += rows;
+void copy_rows(char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride,
+               std::int64_t rows, std::int64_t size) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::memcpy(to + r * to_stride, from + r * from_stride, static_cast<std::size_t>(size));
   }
-  char* scratch = frame.take<char>(scratch_size * exec.pool.num_threads());
-  const std::int64_t step = ns < 16000.0 ? count : 1;
-  exec.pool.parallel_for(count, step, [&](std::int64_t begin, std::int64_t end, int thread) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const Call& call = calls[i];
-      const std::int64_t column = call.slice * kSlice;
-      void* c = args.c.dtype == DType::kF32
-                    ? static_cast<void*>(args.c.at<float>(call.row, column))
-                    : static_cast<void*>(args.c.at<bf16>(call.row, column));
-      run(*call.product, args.a.at<bf16>(call.row),
-          *w.slices[static_cast<std::size_t>(call.slice)],
-          args.bias ? args.bias.at<bf16>(column) : nullptr, c, scratch + thread * scratch_size);
-    }
-  });
 }
+
+// oneDNN has fast products for operands without gaps only: others pass through scratch.
+class OnednnRun {
+ public:
+  OnednnRun(Exec& exec, const GemmArgs& args, const Weight& w, std::int64_t m)
+      : exec_(exec), args_(args), w_(w), frame_(exec.workspace) {
+    const double ns = 4e-3 * static_cast<double>(m) * static_cast<double>(w.n * w.k);
+    const auto slices = static_cast<std::int64_t>(w.slices.size());
+    const std::int64_t chunk = chunk_rows(m, slices, ns, exec.pool.num_threads());
+    step_ = ns < 16000.0 ? m : 1;
+    calls_ = frame_.take<Call>((m / chunk + 2) * slices);
+    const auto element = static_cast<std::int64_t>(size_of(args.c.dtype));
+    for (std::int64_t row = 0; row < m;) {
+      // Tails in steps of 32 rows, so that few shapes are ever met.
+      const std::int64_t left = m - row;
+      const std::int64_t rows = left >= chunk ? chunk : left >= 32 ? left / 32 * 32 : left;
+      for (std::int64_t s = 0; s < slices; ++s) {
+        const std::int64_t n = std::min(kSlice, w.n - s * kSlice);
+        const auto& product = find_product(
+            {rows, n, w.k, args.c.dtype == DType::kF32, static_cast<bool>(args.bias)});
+        library_size_ = std::max(library_size_, up(scratch_bytes(product), 64));
+        if (copies_a()) a_size_ = std::max(a_size_, up(rows * w.k * 2, 64));
+        if (copies_c(n)) c_size_ = std::max(c_size_, up(rows * n * element, 64));
+        calls_[count_++] = {row, rows, s, &product};
+      }
+      row += rows;
+    }
+    scratch_ = frame_.take<char>((library_size_ + a_size_ + c_size_) * exec.pool.num_threads());
+  }
+
+  void run_all() {
+    exec_.pool.parallel_for(count_, step_, [&](std::int64_t begin, std::int64_t end, int thread) {
+      for (std::int64_t i = begin; i < end; ++i) run_call(calls_[i], thread);
+    });
+  }
+
+ private:
+  bool copies_a() const { return args_.a.shape(0) > 1 && args_.a.stride(0) != w_.k; }
+  bool copies_c(std::int64_t n) const {
+    return args_.c.shape(0) > 1 && args_.c.stride(0) != n;
+  }
+
+  void run_call(const Call& call, int thread) {
+    const std::int64_t column = call.slice * kSlice;
+    const std::int64_t n = std::min(kSlice, w_.n - column);
+    const auto element = static_cast<std::int64_t>(size_of(args_.c.dtype));
+    char* library = scratch_ + thread * (library_size_ + a_size_ + c_size_);
+    const char* a = static_cast<const char*>(args_.a.data) + call.row * args_.a.stride(0) * 2;
+    if (copies_a()) {
+      char* dense_a = library + library_size_;
+      copy_rows(dense_a, w_.k * 2, a, args_.a.stride(0) * 2, call.rows, w_.k * 2);
+      a = dense_a;
+    }
+    char* c = static_cast<char*>(args_.c.data) +
+              (call.row * args_.c.stride(0) + column) * element;
+    char* to = copies_c(n) ? library + library_size_ + a_size_ : c;
+    run(*call.product, a, *w_.slices[static_cast<std::size_t>(call.slice)],
+        args_.bias ? args_.bias.at<bf16>(column) : nullptr, to, library);
+    if (to != c) copy_rows(c, args_.c.stride(0) * element, to, n * element, call.rows, n * element);
+  }
+
+  Exec& exec_;
+  const GemmArgs& args_;
+  const Weight& w_;
+  Workspace::Frame frame_;
+  Call* calls_;
+  std::int64_t count_ = 0;
+  std::int64_t step_ = 1;
+  std::int64_t library_size_ = 64, a_size_ = 0, c_size_ = 0;  // scratch of one thread, in bytes
+  char* scratch_;
+};
 
 void store_row(const GemmArgs& args, std::int64_t row, std::int64_t column, const float* from,
                std::int64_t n) {
@@ -273,7 +334,7 @@ void gemm(Exec& exec, const GemmArgs& args) {
     return reference::gemm(exec, chain);
   }
   const std::int64_t last = onednn_bf16() ? m % 32 : m;  // rows that may go to the panels
-  const bool panels = last > 0 && last < panel_rows();
+  const bool panels = last > 0 && last < panel_rows(n, k);
   const std::int64_t library_rows = panels ? m - last : m;
 
   const Weight* w = nullptr;
@@ -286,7 +347,7 @@ void gemm(Exec& exec, const GemmArgs& args) {
     w = &unpacked;
   }
   if (library_rows > 0) {
-    onednn_bf16() ? run_onednn(exec, args, *w, library_rows)
+    onednn_bf16() ? OnednnRun(exec, args, *w, library_rows).run_all()
                   : run_openblas(exec, args, *w, library_rows);
   }
   if (panels) run_panels(exec, args, *w, library_rows, m - library_rows);

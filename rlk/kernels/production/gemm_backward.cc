@@ -63,8 +63,8 @@ void add_onednn(Exec& exec, const GemmBackwardWeightArgs& args) {
     }
     const double ns = 4e-3 * static_cast<double>(n * k) * static_cast<double>(padded);
     const std::int64_t part = part_rows(n, ns, threads);
-    const auto& whole = find_sum({part, k, padded, args.dw.stride(0)});
-    const auto& last = n % part == 0 ? whole : find_sum({n % part, k, padded, args.dw.stride(0)});
+    const auto& whole = find_sum({part, k, padded});
+    const auto& last = n % part == 0 ? whole : find_sum({n % part, k, padded});
     const std::int64_t size = up(std::max(scratch_bytes(whole), scratch_bytes(last)) + 1, 64);
     char* scratch = frame.take<char>(size * threads);
     exec.pool.parallel_for(
@@ -116,7 +116,8 @@ void add_openblas(Exec& exec, const GemmBackwardWeightArgs& args) {
 void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
   if (args.dw.shape(0) == 0 || args.dw.shape(1) == 0) return;
   RLK_ASSERT(args.dw.shape(1) == 1 || args.dw.stride(1) == 1);
-  onednn_bf16() ? add_onednn(exec, args) : add_openblas(exec, args);
+  const bool dense = args.dw.shape(0) == 1 || args.dw.stride(0) == args.dw.shape(1);
+  onednn_bf16() && dense ? add_onednn(exec, args) : add_openblas(exec, args);
 }
 
 void bias_backward(Exec& exec, const BiasBackwardArgs& args) {

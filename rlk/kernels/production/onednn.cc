@@ -102,8 +102,8 @@ void fill_onednn_weight(OnednnWeight& weight, const void* w, std::int64_t n_stri
 
 const OnednnProduct& find_product(const OnednnShape& s) {
   return find(s, [&](dnnl::primitive_attr& attr) {
-    const memory::desc a({s.m, s.k}, kBf16, Dims{s.lda, 1});
-    const memory::desc c({s.m, s.n}, s.c_is_f32 ? kF32 : kBf16, Dims{s.ldc, 1});
+    const memory::desc a({s.m, s.k}, kBf16, Dims{s.k, 1});
+    const memory::desc c({s.m, s.n}, s.c_is_f32 ? kF32 : kBf16, Dims{s.n, 1});
     const memory::desc w = weight_layout(s.n, s.k);
     if (!s.bias) return dnnl::matmul::primitive_desc({a, w, c}, attr, engine());
     const memory::desc bias({1, s.n}, kBf16, Dims{s.n, 1});
@@ -142,7 +142,7 @@ const OnednnProduct& find_sum(const OnednnSumShape& s) {
     attr.set_post_ops(ops);
     return dnnl::matmul::primitive_desc({{{s.n, s.t}, kBf16, Dims{s.t, 1}},
                                          {{s.t, s.k}, kBf16, Dims{s.k, 1}},
-                                         {{s.n, s.k}, kF32, Dims{s.ldc, 1}}},
+                                         {{s.n, s.k}, kF32, Dims{s.k, 1}}},
                                         attr, engine());
   });
 }

@@ -21,9 +21,9 @@ std::shared_ptr<OnednnWeight> make_onednn_weight(std::int64_t n, std::int64_t k)
 void fill_onednn_weight(OnednnWeight& weight, const void* w, std::int64_t n_stride,
                         std::int64_t k_stride);
 
-// c[m,n] = sum_k a[m,k] * w[n,k] + bias[n]
+// c[m,n] = sum_k a[m,k] * w[n,k] + bias[n]; a and c without gaps
 struct OnednnShape {
-  std::int64_t m, n, k, lda, ldc;
+  std::int64_t m, n, k;
   bool c_is_f32;
   bool bias;  // bf16
   auto operator<=>(const OnednnShape&) const = default;
@@ -34,9 +34,9 @@ std::int64_t scratch_bytes(const OnednnProduct& product);
 void run(const OnednnProduct& product, const void* a, const OnednnWeight& w, const void* bias,
          void* c, void* scratch);
 
-// c[n,k] = c[n,k] + sum_t a[n,t] * b[t,k], bf16 operands without gaps, f32 result
+// c[n,k] = c[n,k] + sum_t a[n,t] * b[t,k], bf16 operands and f32 result without gaps
 struct OnednnSumShape {
-  std::int64_t n, k, t, ldc;
+  std::int64_t n, k, t;
   auto operator<=>(const OnednnSumShape&) const = default;
 };
 const OnednnProduct& find_sum(const OnednnSumShape& shape);

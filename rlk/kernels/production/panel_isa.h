@@ -6,12 +6,12 @@
 
 namespace rlk::production {
 
-// Columns of a panel. Panel p holds the weight rows [16 p, 16 p + 16) by pairs of k: element
+// Columns of a panel. Panel p holds the weight rows [64 p, 64 p + 64) by pairs of k: element
 // (pair, column) is w[n, 2 pair] in the low and w[n, 2 pair + 1] in the high 16 bits.
-inline constexpr int kPanelColumns = 16;
+inline constexpr int kPanelColumns = 64;
 
 struct PanelProduct {
-  const std::uint16_t* a;  // [rows, k], elements of a row are neighbours
+  const float* a;  // [rows, k] and zero after an odd k
   std::int64_t lda;
   const std::uint32_t* panels;  // from the first column on
   std::int64_t k;
@@ -25,10 +25,12 @@ struct PanelProduct {
 
 struct PanelIsa {
   void (*product)(const PanelProduct& product);
+  // Fills one panel from rows of `pairs` whole pairs; elements of a row are neighbours.
+  void (*pack)(std::uint32_t* panel, const std::uint16_t* w, std::int64_t row_stride,
+               std::int64_t rows, std::int64_t pairs);
 };
 
 extern const PanelIsa kPanelAvx2;
 extern const PanelIsa kPanelAvx512;
-extern const PanelIsa kPanelAvx512Bf16;  // with the bf16 dot product of AVX512_BF16
 
 }  // namespace rlk::production

@@ -8,7 +8,8 @@
 namespace rlk::cpu {
 namespace {
 
-// clang-format off: each text needs the ones before it
+// Each text needs the ones before it.
+// clang-format off
 #include "rlk/kernels/cpu/isa/vec_avx512.h"
 #include "rlk/kernels/cpu/isa/vec_math.h"
 

@@ -64,39 +64,38 @@ inline void softmax_row(const AttentionTile& t, const SoftmaxState& state, int r
   for (int i = 0; i < kLaneVectors; ++i) store(lanes + i * kWidth, l[i]);
 }
 
-// Few queries leave a thread waiting for keys and values: they are asked for ahead of their use.
-inline void prefetch_rows(const std::uint16_t* const* rows, int n, int d) {
+// Few queries leave a thread waiting for keys and values: they are asked for a block ahead.
+inline void prefetch_rows(const std::uint16_t* const* rows, int n, int width) {
   constexpr int kLine = 32;
   for (int r = 0; r < n; ++r) {
-    for (int k = 0; k < d; k += kLine) __builtin_prefetch(rows[r] + k, 0, 2);
+    for (int k = 0; k < width; k += kLine) __builtin_prefetch(rows[r] + k, 0, 2);
   }
 }
 
 void add_block(const AttentionTile& t, const SoftmaxState& state, int first, const KvBlock& block) {
-  const std::int64_t lds = t.lds;
-  // A tile of rows reads each value once: widening them first would pay only for the next tile.
-  const bool direct = t.rows - first <= kTileRows && t.d % kWidth == 0;
-  if (direct) prefetch_rows(block.v, block.n, t.d);
-  widen_transposed(t.kt, lds, block.k, block.n, t.d);
-  if (direct) prefetch_rows(block.next_k, block.next_n, t.d);
+  // Widening the values first would pay only with more tiles of rows.
+  const bool direct = t.rows - first <= 2 * kTileRows && t.d % kWidth == 0;
+  prefetch_rows(block.ahead_k, block.ahead, block.ahead_width);
+  widen_transposed(t.kt, t.lds, block.k, block.n, t.d);
+  prefetch_rows(block.ahead_v, block.ahead, block.ahead_width);
   if (!direct) widen_rows(t.v, t.ld, block.v, block.n, t.d);
 
   for (int r0 = first; r0 < t.rows; r0 += kAttentionRows) {
     const int rows = at_most(kAttentionRows, t.rows - r0);
     const int* visible = block.visible + r0;
     const Left q{t.q + static_cast<std::int64_t>(r0) * t.ld, t.ld, 1};
-    start_chains(t.s, lds, q, {t.kt, lds}, rows, visible, t.d);
+    start_chains(t.s, t.lds, q, {t.kt, t.lds}, rows, visible, t.d);
     // A tile of rows goes on through the keys that its last row sees.
     const auto seen = [=](int r, int tile_rows) { return Span{0, visible[r + tile_rows - 1]}; };
     for (int r = 0; r < rows; r += kTileRows) {
       const int tile_rows = at_most(kTileRows, rows - r);
       const int end = padded(seen(r, tile_rows).end);
       for (int i = r; i < r + tile_rows; ++i) {
-        softmax_row(t, state, r0 + i, t.s + i * lds, visible[i], end);
+        softmax_row(t, state, r0 + i, t.s + i * t.lds, visible[i], end);
       }
     }
     float* o = state.o + static_cast<std::int64_t>(r0) * t.ld;
-    const Left e{t.s, lds, 1};
+    const Left e{t.s, t.lds, 1};
     if (direct) {
       continue_chains(o, t.ld, e, Bf16Rows{block.v, 0}, rows, t.d, seen);
     } else {
@@ -125,7 +124,8 @@ void fold(const AttentionTile& t, const SoftmaxState& total, const SoftmaxState&
     total.l[r] = lane0(fma(set1(total.l[r]), a1, set1(next.l[r]) * a2));
     float* o = total.o + static_cast<std::int64_t>(r) * t.ld;
     const float* o2 = next.o + static_cast<std::int64_t>(r) * t.ld;
-    for (int k = 0; k < padded(t.d); k += kWidth) store(o + k, fma(load(o + k), a1, load(o2 + k) * a2));
+    for (int k = 0; k < padded(t.d); k += kWidth)
+      store(o + k, fma(load(o + k), a1, load(o2 + k) * a2));
   }
 }
 

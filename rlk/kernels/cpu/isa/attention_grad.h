@@ -16,7 +16,8 @@ void row_dots(float* out, const float* a, std::int64_t ld, const std::uint16_t* 
   }
 }
 
-// p and dp of the cell's pairs become bf16(p) and ds = bf16(p * (dp - D)); invisible pairs are zeros.
+// p and dp of the cell's pairs become bf16(p) and ds = bf16(p * (dp - D)); invisible pairs are
+// zeros.
 inline void pair_row(const GradCell& cell, int r, int visible) {
   float* p_row = cell.p + static_cast<std::int64_t>(r) * kGradStride;
   float* ds_row = cell.ds + static_cast<std::int64_t>(r) * kGradStride;
@@ -43,8 +44,8 @@ inline void pair_row(const GradCell& cell, int r, int visible) {
 void grad_cell(const GradCell& cell) {
   int visible[kGradQueries];
   for (int r = 0; r < cell.queries; ++r) visible[r] = at_most(cell.keys, r + cell.offset + 1);
-  start_chains(cell.p, kGradStride, {cell.q, cell.ld, 1}, {cell.kt, cell.ldk}, cell.queries, visible,
-               cell.d);
+  start_chains(cell.p, kGradStride, {cell.q, cell.ld, 1}, {cell.kt, cell.ldk}, cell.queries,
+               visible, cell.d);
   start_chains(cell.ds, kGradStride, {cell.dy, cell.ld, 1}, {cell.vt, cell.ldk}, cell.queries,
                visible, cell.d);
   for (int r = 0; r < cell.queries; ++r) pair_row(cell, r, visible[r]);
@@ -82,8 +83,8 @@ void add(float* x, const float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += kWidth) store(x + i, load(x + i) + load(y + i));
 }
 
-#define RLK_ATTENTION_ISA                                                                     \
-  {                                                                                           \
-    widen_rows, widen_transposed, begin_split, add_block, end_split, fold, finish, row_dots,  \
-        grad_cell, store_scaled, add                                                          \
+#define RLK_ATTENTION_ISA                                                                    \
+  {                                                                                          \
+    widen_rows, widen_transposed, begin_split, add_block, end_split, fold, finish, row_dots, \
+        grad_cell, store_scaled, add                                                         \
   }

@@ -122,7 +122,8 @@ void widen_rows(float* out, std::int64_t ld, const std::uint16_t* const* rows, i
     float* to = out + r * ld;
     int k = 0;
     for (; k + kWidth <= d; k += kWidth) store(to + k, load_bf16(rows[r] + k));
-    for (; k < padded(d); k += kWidth) store(to + k, k < d ? load_bf16_n(rows[r] + k, d - k) : zero());
+    for (; k < padded(d); k += kWidth)
+      store(to + k, k < d ? load_bf16_n(rows[r] + k, d - k) : zero());
   }
 }
 

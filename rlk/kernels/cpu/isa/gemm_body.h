@@ -243,9 +243,7 @@ void add(float* dst, const float* src, std::int64_t n) {
   if (i < n) store_n(dst + i, load_n(dst + i, n - i) + load_n(src + i, n - i), n - i);
 }
 
-RLK_ALWAYS void put(float* y, F x, std::int64_t n) {
-  n == kWidth ? store(y, x) : store_n(y, x, n);
-}
+RLK_ALWAYS void put(float* y, F x, std::int64_t n) { n == kWidth ? store(y, x) : store_n(y, x, n); }
 RLK_ALWAYS void put(std::uint16_t* y, F x, std::int64_t n) {
   n == kWidth ? store_bf16(y, x) : store_bf16_n(y, x, n);
 }
@@ -288,8 +286,8 @@ void add_block_sum(float* total, const std::uint16_t* x, std::int64_t x_stride, 
   }
 }
 
-constexpr rlk::cpu::GemmIsa kTable = {
-    kPanel,     kDirectRows, widen,      pack, unpack, product, product_packed, add,
-    finish_f32, finish_bf16, add_block_sum};
+constexpr rlk::cpu::GemmIsa kTable = {kPanel,     kDirectRows, widen,          pack,
+                                      unpack,     product,     product_packed, add,
+                                      finish_f32, finish_bf16, add_block_sum};
 
 #undef RLK_ALWAYS

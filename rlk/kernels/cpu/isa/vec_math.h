@@ -16,17 +16,18 @@ inline F exp2p(F x) {
   return from_bits(bits(p) + shift_left<23>(bits(t)));
 }
 
-// exp/1: 0.78 ulp.
-inline F exp(F x) {
+// exp/1 before its last step: e^x = y * 2^n, with n in the lowest bits of t. x is not NaN, and in
+// [-104, 0x1.62e43p+6].
+struct ExpParts {
+  F y, t, n;
+};
+
+inline ExpParts exp_parts(F x) {
   const F magic = set1(0x1.8p23f);
-  const F ln2 = set1(0x1.62e43p-1f);
   const F lnl = set1(0x1.05c61p-29f);
-  const F low = set1(-104.0f);
-  const F high = set1(0x1.62e43p+6f);
-  const F c = min(max(x, low), high);  // the ends are set below; here they keep integers in range
-  const F t = fma(c, set1(0x1.715476p+0f), magic);
+  const F t = fma(x, set1(0x1.715476p+0f), magic);
   const F n = t - magic;
-  const F r1 = fma(n, neg(ln2), c);
+  const F r1 = fma(n, set1(-0x1.62e43p-1f), x);
   const F s = set1(1.0f) + r1;
   const F w = fma(n, lnl, r1 - (s - set1(1.0f)));
   const F r = fma(n, lnl, r1);
@@ -34,18 +35,34 @@ inline F exp(F x) {
   q = fma(q, r, set1(0x1.5558f2p-5f));
   q = fma(q, r, set1(0x1.555492p-3f));
   q = fma(q, r, set1(0x1.fffffcp-2f));
-  const F y = s + fma(q, r * r, w);
-  const I k = to_i32(n);
+  return {s + fma(q, r * r, w), t, n};
+}
+
+// exp/1: 0.78 ulp.
+inline F exp(F x) {
+  const F low = set1(-104.0f);
+  const F high = set1(0x1.62e43p+6f);
+  // The ends are set below; here they keep integers in range.
+  const ExpParts parts = exp_parts(min(max(x, low), high));
+  const I k = to_i32(parts.n);
   const I h = shift_right<1>(k);
   const I bias = set1(std::int32_t{127});
-  F out = (y * from_bits(shift_left<23>(h + bias))) * from_bits(shift_left<23>((k - h) + bias));
+  F out = (parts.y * from_bits(shift_left<23>(h + bias))) *
+          from_bits(shift_left<23>((k - h) + bias));
   out = select(less(high, x), from_bits(set1(std::int32_t{0x7f800000})), out);
   out = select(less(x, low), zero(), out);
   return select_nan(x, out);
 }
 
-// sigmoid(x) = 1 / (1 + exp(-x))
-inline F sigmoid(F x) { return set1(1.0f) / (set1(1.0f) + exp(neg(x))); }
+// sigmoid(x) = 1 / (1 + exp(-x)) with exp/1, for x that is not NaN. Below e^-80 the exponential no
+// longer reaches the sum, and from 0x1.62e43p+6 on it is infinite, so the power of two may simply
+// be added to the exponent of y.
+inline F sigmoid(F x) {
+  const F v = neg(x);
+  const ExpParts parts = exp_parts(min(max(v, set1(-80.0f)), set1(0x1.62e42ep+6f)));
+  const F e = from_bits(bits(parts.y) + shift_left<23>(bits(parts.t)));
+  return select(less(v, set1(0x1.62e43p+6f)), set1(1.0f) / (set1(1.0f) + e), zero());
+}
 
 // Sum of `count` vectors (a power of two, at least 1) by the neighbour tree; x is overwritten.
 inline float neighbour_tree(F* x, int count) {

@@ -8,23 +8,18 @@
 namespace rlk::production {
 namespace {
 
-// clang-format off: each text needs the ones before it
+// Each text needs the ones before it.
+// clang-format off
 #include "rlk/kernels/cpu/isa/vec_avx512.h"
 // clang-format on
 
-constexpr int kWide = 4;  // panels and rows of the largest tile: what the registers hold
+constexpr int kWide = 4;  // vectors and rows of the largest tile: what the registers hold
 constexpr int kTall = 5;
-
-inline void dot(I a, I w, F* low, F* high) {
-  const I upper = set1(static_cast<std::int32_t>(0xffff0000u));
-  *low = fma(from_bits(shift_left<16>(a)), from_bits(shift_left<16>(w)), *low);
-  *high = fma(from_bits(a & upper), from_bits(w & upper), *high);
-}
 
 #include "rlk/kernels/production/isa/panel_body.h"
 
 }  // namespace
 
-const PanelIsa kPanelAvx512 = {product};
+const PanelIsa kPanelAvx512 = {product, pack};
 
 }  // namespace rlk::production

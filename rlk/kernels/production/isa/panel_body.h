@@ -1,23 +1,14 @@
 // Products of few rows by a packed weight, one text for every instruction set. Included inside its
-// anonymous namespace after the vectors and `dot`:
-//   dot(a, w, low, high)  adds the products of both halves of the pairs a and w to the sums
+// anonymous namespace after the vectors.
 
 using rlk::production::kPanelColumns;
 using rlk::production::PanelProduct;
 
-constexpr int kVectorsPerPanel = kPanelColumns / kWidth;
-
-inline std::int32_t pair_at(const std::uint16_t* a) {
-  std::int32_t pair;
-  __builtin_memcpy(&pair, a, sizeof pair);
-  return pair;
-}
-
-// c of kRows rows by kPanels panels, over all of k. With few sums in flight there are two sets of
-// them, so that one addition need not wait for the other.
-template <int kRows, int kPanels>
+// c of kRows rows by kVectors vectors of columns, which lie in one panel, over all of k. With few
+// sums in flight even and odd k have sums of their own, so that one addition need not wait for the
+// other.
+template <int kRows, int kVectors>
 void panel_tile(const PanelProduct& t, std::int64_t row, std::int64_t column) {
-  constexpr int kVectors = kPanels * kVectorsPerPanel;
   constexpr int kSets = kRows * kVectors <= 8 ? 2 : 1;
   F acc[kSets][kRows][kVectors];
 #pragma GCC unroll 2
@@ -28,40 +19,33 @@ void panel_tile(const PanelProduct& t, std::int64_t row, std::int64_t column) {
       for (int v = 0; v < kVectors; ++v) acc[s][r][v] = zero();
     }
   }
-  const std::int64_t panel_size = (t.k + 1) / 2 * kPanelColumns;
-  const std::uint16_t* a = t.a + row * t.lda;
-  const std::uint32_t* w = t.panels + column / kPanelColumns * panel_size;
-  const auto step = [&](std::int64_t pair, F (&low)[kRows][kVectors], F (&high)[kRows][kVectors],
-                        auto load_pair) {
-    I x[kVectors];
+  constexpr int kAhead = 16 * kPanelColumns;  // pairs that are asked for before their use
+  const std::int64_t pairs = (t.k + 1) / 2;
+  const float* a = t.a + row * t.lda;
+  const std::uint32_t* w = t.panels + column / kPanelColumns * pairs * kPanelColumns +
+                           column % kPanelColumns;
+  const I upper = set1(static_cast<std::int32_t>(0xffff0000u));
+  for (std::int64_t p = 0; p < pairs; ++p, a += 2, w += kPanelColumns) {
+    F low[kVectors], high[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      const std::uint32_t* at = w + v / kVectorsPerPanel * panel_size + pair * kPanelColumns +
-                                v % kVectorsPerPanel * kWidth;
-      x[v] = load(reinterpret_cast<const std::int32_t*>(at));
+      __builtin_prefetch(w + kAhead + v * kWidth);
+      const I x = load(reinterpret_cast<const std::int32_t*>(w + v * kWidth));
+      low[v] = from_bits(shift_left<16>(x));
+      high[v] = from_bits(x & upper);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const I y = set1(load_pair(a + r * t.lda + 2 * pair));
+      const F even = set1(a[r * t.lda]);
+      const F odd = set1(a[r * t.lda + 1]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) dot(y, x[v], &low[r][v], &high[r][v]);
+      for (int v = 0; v < kVectors; ++v) acc[0][r][v] = fma(even, low[v], acc[0][r][v]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        acc[kSets - 1][r][v] = fma(odd, high[v], acc[kSets - 1][r][v]);
+      }
     }
-  };
-  const auto whole_pair = [](const std::uint16_t* x) {
-    std::int32_t pair;
-    __builtin_memcpy(&pair, x, sizeof pair);
-    return pair;
-  };
-  const auto half_pair = [](const std::uint16_t* x) { return std::int32_t{*x}; };
-  const std::int64_t pairs = t.k / 2;
-  std::int64_t p = 0;
-  for (; p + 2 <= pairs; p += 2) {
-    step(p, acc[0], acc[kSets - 1], whole_pair);
-    step(p + 1, acc[kSets - 1], acc[0], whole_pair);
   }
-  if (p < pairs) step(p, acc[0], acc[kSets - 1], whole_pair);
-  if (t.k % 2 != 0) step(pairs, acc[0], acc[kSets - 1], half_pair);
-
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -83,24 +67,47 @@ void panel_tile(const PanelProduct& t, std::int64_t row, std::int64_t column) {
   }
 }
 
-template <int kRows>
-void panel_rows(const PanelProduct& t, std::int64_t row) {
-  std::int64_t column = 0;
-  for (; column + (kWide - 1) * kPanelColumns < t.columns; column += kWide * kPanelColumns) {
-    panel_tile<kRows, kWide>(t, row, column);
+// All rows by kVectors vectors of columns: the weight comes from memory for the first rows only.
+template <int kVectors>
+void panel_columns(const PanelProduct& t, std::int64_t column) {
+  std::int64_t row = 0;
+  for (; row + kTall <= t.rows; row += kTall) panel_tile<kTall, kVectors>(t, row, column);
+  switch (t.rows - row) {
+    case 1: return panel_tile<1, kVectors>(t, row, column);
+    case 2: return panel_tile<2, kVectors>(t, row, column);
+    case 3: return panel_tile<3, kVectors>(t, row, column);
+    case 4: return panel_tile<4, kVectors>(t, row, column);
+    default: return;
   }
-  for (; column < t.columns; column += kPanelColumns) panel_tile<kRows, 1>(t, row, column);
 }
 
 void product(const PanelProduct& t) {
-  std::int64_t row = 0;
-  for (; row + kTall <= t.rows; row += kTall) panel_rows<kTall>(t, row);
-  switch (t.rows - row) {
-    case 1: return panel_rows<1>(t, row);
-    case 2: return panel_rows<2>(t, row);
-    case 3: return panel_rows<3>(t, row);
-    case 4: return panel_rows<4>(t, row);
-    case 5: return panel_rows<5>(t, row);
-    default: return;
+  std::int64_t column = 0;
+  for (; column + (kWide - 1) * kWidth < t.columns; column += kWide * kWidth) {
+    panel_columns<kWide>(t, column);
+  }
+  for (; column < t.columns; column += kWidth) panel_columns<1>(t, column);
+}
+
+void pack(std::uint32_t* panel, const std::uint16_t* w, std::int64_t row_stride, std::int64_t rows,
+          std::int64_t pairs) {
+  for (std::int64_t j = 0; j < rows; j += kWidth) {
+    const std::uint16_t* row[kWidth];
+    for (int i = 0; i < kWidth; ++i) row[i] = w + (j + i < rows ? j + i : rows - 1) * row_stride;
+    for (std::int64_t p = 0; p < pairs; p += kWidth) {
+      const int count = pairs - p < kWidth ? static_cast<int>(pairs - p) : kWidth;
+      I x[kWidth];
+      if (count == kWidth) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kWidth; ++i) x[i] = load_pairs(row[i] + 2 * p);
+      } else {
+#pragma GCC unroll 16
+        for (int i = 0; i < kWidth; ++i) x[i] = load_pairs_n(row[i] + 2 * p, count);
+      }
+      transpose(x);
+      for (int i = 0; i < count; ++i) {
+        store(reinterpret_cast<std::int32_t*>(panel + (p + i) * kPanelColumns + j), x[i]);
+      }
+    }
   }
 }
