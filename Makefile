@@ -43,4 +43,4 @@ install: build
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-asan build-verify build-clang
+	rm -rf build build-asan build-clang

@@ -66,12 +66,13 @@ void add(const std::string& op, const std::string& shape, const Make& make) {
     for (const int threads : {1, 2}) {
       const std::string name =
           fmt::format("{}/{}/{}/threads:{}", op, kernels->backend, shape, threads);
-      benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-        Runner runner(threads);
-        const auto call = make(*kernels, runner);
-        call();
-        for (auto _ : state) call();
-      })
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [=](benchmark::State& state) {
+                                     Runner runner(threads);
+                                     const auto call = make(*kernels, runner);
+                                     call();
+                                     for (auto _ : state) call();
+                                   })
           ->Unit(benchmark::kMicrosecond)
           ->UseRealTime()
           ->MinTime(0.005)
@@ -118,9 +119,7 @@ void add_weight_gradient(std::int64_t tokens, std::int64_t n, std::int64_t k) {
     auto x = std::make_shared<Tensor>(random_tensor(DType::kBF16, {tokens, k}, 2));
     auto dw = std::make_shared<Tensor>(DType::kF32, std::initializer_list<std::int64_t>{n, k});
     auto chain = std::make_shared<Tensor>(DType::kF32, std::initializer_list<std::int64_t>{n, k});
-    return [=, &kernels, &r] {
-      kernels.gemm_backward_weight(r.exec, {*dw, *chain, *dy, *x, {}});
-    };
+    return [=, &kernels, &r] { kernels.gemm_backward_weight(r.exec, {*dw, *chain, *dy, *x, {}}); };
   });
 }
 
@@ -150,20 +149,19 @@ void add_packed_attention(std::int64_t seqs, std::int64_t length, Heads h) {
           auto dq = std::make_shared<Tensor>(*q);
           auto dk = std::make_shared<Tensor>(*k);
           auto dv = std::make_shared<Tensor>(*v);
-          auto lse = std::make_shared<Tensor>(DType::kF32,
-                                              std::initializer_list<std::int64_t>{n, h.q});
+          auto lse =
+              std::make_shared<Tensor>(DType::kF32, std::initializer_list<std::int64_t>{n, h.q});
           auto cu = std::make_shared<Tensor>(offsets(seqs + 1, length));
           auto lens = std::make_shared<Tensor>(filled(seqs, length));
           const auto forward = [=, &kernels, &r] {
-            kernels.attention(r.exec, {*y, *lse, *q, {*k, *v, {}, rows(cu->view(), 0, seqs), 0},
-                                       *cu, *lens});
+            kernels.attention(
+                r.exec, {*y, *lse, *q, {*k, *v, {}, rows(cu->view(), 0, seqs), 0}, *cu, *lens});
           };
           forward();
           std::function<void()> call = forward;
           if (backward) {
             call = [=, &kernels, &r] {
-              kernels.attention_backward(
-                  r.exec, {*dq, *dk, *dv, *dy, *y, *q, *k, *v, *lse, *cu});
+              kernels.attention_backward(r.exec, {*dq, *dk, *dv, *dy, *y, *q, *k, *v, *lse, *cu});
             };
           }
           return call;
@@ -181,8 +179,8 @@ void add_decode(std::int64_t seqs, std::int64_t length, Heads h) {
             random_tensor(DType::kBF16, {seqs * pages * 16, h.kv, h.d}, 2));
         auto v = std::make_shared<Tensor>(
             random_tensor(DType::kBF16, {seqs * pages * 16, h.kv, h.d}, 3));
-        auto table = std::make_shared<Tensor>(
-            DType::kI32, std::initializer_list<std::int64_t>{seqs, pages});
+        auto table =
+            std::make_shared<Tensor>(DType::kI32, std::initializer_list<std::int64_t>{seqs, pages});
         for (std::int64_t i = 0; i < table->size(); ++i) {
           table->data<std::int32_t>()[i] = static_cast<std::int32_t>(table->size() - 1 - i);
         }
@@ -203,17 +201,15 @@ void add_norm(std::int64_t tokens, std::int64_t heads, std::int64_t n) {
           auto w = std::make_shared<Tensor>(random_tensor(DType::kBF16, {n}, 2));
           auto y = std::make_shared<Tensor>(*x);
           auto dx = std::make_shared<Tensor>(*x);
-          auto q = std::make_shared<Tensor>(
-              DType::kF32, std::initializer_list<std::int64_t>{tokens, heads});
+          auto q = std::make_shared<Tensor>(DType::kF32,
+                                            std::initializer_list<std::int64_t>{tokens, heads});
           const auto forward = [=, &kernels, &r] {
             kernels.rms_norm(r.exec, {*y, *q, *x, *w, 1e-6f});
           };
           forward();
           std::function<void()> call = forward;
           if (backward) {
-            call = [=, &kernels, &r] {
-              kernels.rms_norm_backward(r.exec, {*dx, *y, *x, *w, *q});
-            };
+            call = [=, &kernels, &r] { kernels.rms_norm_backward(r.exec, {*dx, *y, *x, *w, *q}); };
           }
           return call;
         });
@@ -221,8 +217,8 @@ void add_norm(std::int64_t tokens, std::int64_t heads, std::int64_t n) {
   add("rms_norm_backward_weight", name_of({tokens, heads, n}),
       [=](const KernelTable& kernels, Runner& r) {
         auto x = std::make_shared<Tensor>(random_tensor(DType::kBF16, {tokens, heads, n}, 1));
-        auto dw = std::make_shared<Tensor>(DType::kF32,
-                                           std::initializer_list<std::int64_t>{heads, n});
+        auto dw =
+            std::make_shared<Tensor>(DType::kF32, std::initializer_list<std::int64_t>{heads, n});
         auto q = std::make_shared<Tensor>(random_tensor(DType::kF32, {tokens, heads}, 3));
         auto cu = std::make_shared<Tensor>(offsets(17, tokens / 16));
         return [=, &kernels, &r] {
@@ -246,8 +242,7 @@ void add_logprob(std::int64_t tokens, std::int64_t vocab) {
           };
           if (backward) {
             call = [=, &kernels, &r] {
-              kernels.logprob_backward(r.exec,
-                                       {*dz, *logits, *targets, *g, {}, params.get(), 1});
+              kernels.logprob_backward(r.exec, {*dz, *logits, *targets, *g, {}, params.get(), 1});
             };
           }
           return call;

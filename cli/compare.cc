@@ -32,6 +32,11 @@ int print(const Result& result, CompareStatus status, bool json) {
 }
 
 int run(const Arguments& a) {
+  for (const std::string& path : {a.a, a.b}) {
+    if (!path.empty() && !std::filesystem::exists(path)) {
+      fail(ErrorCode::kIo, "compare: {}: no such file or folder", path);
+    }
+  }
   if (a.b.empty()) {
     if (!is_run(a.a)) {
       fail(ErrorCode::kInvalidArgument, "compare: {} is a record file; a second one is needed",

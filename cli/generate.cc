@@ -17,6 +17,9 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int64_t kOne = 1;
+constexpr std::int64_t kMost = 1'000'000'000;
+
 struct Arguments {
   std::string model;
   std::vector<std::string> prompts;
@@ -101,8 +104,10 @@ void add_generate(CLI::App& app, int& exit_code) {
   verb->add_option("--prompt", a->prompts, "May be given several times")->required()->take_all();
   verb->add_option("--samples", a->samples, "Per prompt")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--max-new-tokens", a->max_new_tokens)->capture_default_str();
+      ->check(CLI::Range(kOne, kMost));
+  verb->add_option("--max-new-tokens", a->max_new_tokens)
+      ->capture_default_str()
+      ->check(CLI::Range(kOne, kMost));
   verb->add_option("--max-model-len", a->max_model_len,
                    "Context; default: longest prompt + max-new-tokens");
   verb->add_option("--page-size", a->page_size, "KV page, a power of two")->capture_default_str();

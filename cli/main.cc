@@ -1,6 +1,8 @@
 // rlk: the program. A verb parses its arguments, calls the library, prints.
+#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -35,9 +37,38 @@ int exit_code_of(rlk::ErrorCode code) {
   }
 }
 
+bool has_verb(CLI::App& app, const std::string& name) {
+  for (const CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) {
+    if (verb->get_name() == name) return true;
+  }
+  return false;
+}
+
+int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const std::string verb = argc > 1 ? argv[1] : "-";
+    if (verb[0] != '-' && !has_verb(app, verb)) {
+      fmt::print(stderr, "rlk: no verb '{}'; rlk --help lists them\n", verb);
+      return rlk::cli::kBadInput;
+    }
+    return app.exit(e) == 0 ? rlk::cli::kOk : rlk::cli::kBadInput;
+  } catch (const rlk::Error& e) {
+    fmt::print(stderr, "rlk: error ({}): {}\n", rlk::to_string(e.code()), e.what());
+    return exit_code_of(e.code());
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "rlk: error: {}\n", e.what());
+    return rlk::cli::kBadInput;
+  }
+  return exit_code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A file that may not grow any more is an error with a message, like a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app(kDescription, "rlk");
   app.footer(kFooter);
   app.require_subcommand(1);
@@ -51,16 +82,10 @@ int main(int argc, char** argv) {
   rlk::cli::add_report(app, exit_code);
   rlk::cli::add_contract(app, exit_code);
   rlk::cli::add_env(app, exit_code);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? rlk::cli::kOk : rlk::cli::kBadInput;
-  } catch (const rlk::Error& e) {
-    fmt::print(stderr, "rlk: error ({}): {}\n", rlk::to_string(e.code()), e.what());
-    return exit_code_of(e.code());
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "rlk: error: {}\n", e.what());
+  const int code = run(app, argc, argv, exit_code);
+  if (std::fflush(stdout) != 0) {
+    fmt::print(stderr, "rlk: error (io): standard output cannot be written\n");
     return rlk::cli::kBadInput;
   }
-  return exit_code;
+  return code;
 }

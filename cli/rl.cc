@@ -1,3 +1,4 @@
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,7 +8,9 @@
 
 #include "cli/verbs.h"
 #include "rlk/core/error.h"
+#include "rlk/io/files.h"
 #include "rlk/rl/run.h"
+#include "rlk/verify/report.h"
 
 namespace rlk::cli {
 namespace {
@@ -40,11 +43,14 @@ void print_summary(const RunSummary& s, const std::string& out) {
   }
   fmt::print("\nreward {:.3f} (first ten steps) -> {:.3f} (last ten)", s.reward_first10,
              s.reward_last10);
-  fmt::print("; held out {:.3f} -> {:.3f}\n", s.heldout_reward_before, s.heldout_reward_after);
+  if (!std::isnan(s.heldout_reward_after)) {
+    fmt::print("; held out {:.3f} -> {:.3f}", s.heldout_reward_before, s.heldout_reward_after);
+  }
+  fmt::print("\n");
   fmt::print("rollout {} tokens/s, training {} tokens/s, {:.3f} s per step (median)\n",
              with_commas(static_cast<std::int64_t>(s.rollout_tokens_per_s)),
              with_commas(static_cast<std::int64_t>(s.train_tokens_per_s)), s.seconds_per_step);
-  fmt::print("{}/run.db  {}/summary.json\n", out, out);
+  fmt::print("{}/run.db, summary.json, report.html\n", out);
 }
 
 int run(const Arguments& a) {
@@ -67,7 +73,7 @@ int run(const Arguments& a) {
   options.interrupted = interrupted;
   options.progress = show;
   const RunResult result = run_rl(config, options);
-  if (stderr_is_terminal()) fmt::print(stderr, "\n");
+  write_report(join_path(a.out, "report.html"), {a.out});
   if (a.json) {
     fmt::print("{}\n", to_json(result.summary));
   } else {
@@ -76,10 +82,12 @@ int run(const Arguments& a) {
   switch (result.end) {
     case RunEnd::kDone: return kOk;
     case RunEnd::kInterrupted:
-      fmt::print(stderr, "interrupted; --resume continues from here\n");
+      fmt::print(stderr, "{}interrupted; --resume continues from here\n",
+                 stderr_is_terminal() ? "\n" : "");
       return kInterrupted;
     case RunEnd::kMismatch:
-      fmt::print(stderr, "stopped: route strict found a difference\n{}\n", result.mismatch);
+      fmt::print(stderr, "{}stopped: route strict found a difference\n{}\n",
+                 stderr_is_terminal() ? "\n" : "", result.mismatch);
       return kDiffers;
   }
   return kOk;
@@ -91,7 +99,7 @@ void add_rl(CLI::App& app, int& exit_code) {
   auto a = std::make_shared<Arguments>();
   CLI::App* verb = app.add_subcommand("rl", "Run GRPO: rollout, recompute, compare bytes, update");
   verb->add_option("--config", a->config, "Configuration (JSON); --help-config explains every key");
-  verb->add_option("--out", a->out, "Run folder: run.db, summary.json, checkpoints/");
+  verb->add_option("--out", a->out, "Run folder: run.db, summary.json, report.html, checkpoints/");
   verb->add_option("--route", a->route,
                    "strict: the contract's kernels, stops at the first difference; production: the "
                    "usual fast kernels. Default: the config's");

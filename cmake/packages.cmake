@@ -17,7 +17,6 @@ macro(rlk_find_pc target module debian)
 endmacro()
 
 rlk_find(fmt libfmt-dev)
-rlk_find(spdlog libspdlog-dev)
 rlk_find(nlohmann_json nlohmann-json3-dev)
 rlk_find(CLI11 libcli11-dev)
 rlk_find(Threads libc6-dev)

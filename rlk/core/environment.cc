@@ -9,9 +9,12 @@
 #include <fstream>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "rlk/core/digest.h"
 
 extern char** environ;
 
@@ -100,11 +103,6 @@ json build() {
   out["build_type"] = RLK_BUILD_TYPE;
   out["flags"] = RLK_BUILD_FLAGS;
   out["sanitize"] = RLK_BUILD_SANITIZE;
-#ifdef RLK_VERIFY
-  out["verify"] = true;
-#else
-  out["verify"] = false;
-#endif
   return out;
 }
 
@@ -149,6 +147,26 @@ json variables() {
 }
 
 }  // namespace
+
+std::string program_digest() {
+  static const std::string kDigest = [] {
+    std::ifstream in("/proc/self/exe", std::ios::binary);
+    Sha256 digest;
+    std::vector<char> buffer(std::size_t{1} << 20);
+    while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
+      digest.update(buffer.data(), static_cast<std::size_t>(in.gcount()));
+    }
+    return digest.hex();
+  }();
+  return kDigest;
+}
+
+std::string device_name() {
+  std::string name = field("/proc/cpuinfo", "model name", ':').value_or("unknown CPU");
+  const json description = cpu();
+  for (const json& flag : description["flags"]) name += " " + flag.get<std::string>();
+  return name;
+}
 
 std::string environment_json(int num_threads) {
   json out;

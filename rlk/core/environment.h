@@ -7,7 +7,7 @@
 namespace rlk {
 
 // A JSON object, keys sorted, indented by 2 spaces:
-//   build       version, git, compiler, build_type, flags, sanitize, verify
+//   build       version, git, compiler, build_type, flags, sanitize
 //   cpu         model, logical_cpus, allowed_cpus (of this process), flags (those that kernels or
 //               libraries choose by: fma, avx2, avx512*, amx*, ...)
 //   os          name, kernel, machine, libc
@@ -17,5 +17,11 @@ namespace rlk {
 //   num_threads as given
 // Fields that cannot be read are null. It names neither the host nor the user.
 std::string environment_json(int num_threads);
+
+// SHA-256 of the running program's file: the truest name of a build.
+std::string program_digest();
+
+// The CPU model and those of its features by which kernels choose their code.
+std::string device_name();
 
 }  // namespace rlk

@@ -99,6 +99,12 @@ void make_directories(const std::string& folder) {
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_path_(path_ + ".tmp") {
+  // The rename would put a file in the place of a device or a pipe.
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path_, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    fail(ErrorCode::kIo, "{}: cannot write: not a regular file", path_);
+  }
   descriptor_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_io("create");
 }

@@ -23,7 +23,7 @@ void make_directories(const std::string& folder);
 // it. So a full disk or a killed process leaves the earlier file as it was. One writer per path.
 class AtomicFile {
  public:
-  // Errors: kIo (missing or unwritable folder).
+  // Errors: kIo (missing or unwritable folder; a folder, device or pipe under that name).
   explicit AtomicFile(std::string path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

@@ -26,6 +26,14 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// Empty when `table` may run `op` under the contract. Packing is a plan and needs no admission.
+std::string why_refused(Op op, const KernelTable& table, const Admission& admission) {
+  if (op == Op::pack_weight || admission.admitted(op, table.backend)) return "";
+  const AdmissionEntry* entry = admission.find(op, table.backend);
+  return entry ? fmt::format("{} was refused: {}", table.backend, entry->reason)
+               : fmt::format("{} has no admission on this device and build", table.backend);
+}
+
 }  // namespace
 
 const char* to_string(Mode mode) { return kModeNames[static_cast<int>(mode)]; }
@@ -67,10 +75,12 @@ Provenance::Slot Provenance::slot(Op op, const char* backend, Mode mode,
 }
 
 void Provenance::record(Op op, const char* backend, Mode mode, const ConstTensorView& shape,
-                        std::int64_t time_ns) {
+                        const CallStats& call) {
   CallStats& stats = calls_[slot(op, backend, mode, shape)];
-  ++stats.count;
-  stats.time_ns += time_ns;
+  stats.count += call.count;
+  stats.time_ns += call.time_ns;
+  stats.audit_compared += call.audit_compared;
+  stats.audit_mismatches += call.audit_mismatches;
 }
 
 std::vector<std::pair<CallKey, CallStats>> Provenance::calls() const {
@@ -84,7 +94,7 @@ std::vector<std::pair<CallKey, CallStats>> Provenance::calls() const {
 }
 
 Context::Context(const Contract& contract, Modes modes, int num_threads,
-                 const KernelTable* contract_kernels)
+                 const KernelTable* contract_kernels, const Admission& admission)
     : contract_(contract),
       modes_(modes),
       contract_kernels_(contract_kernels ? contract_kernels : &cpu_kernels()),
@@ -96,11 +106,16 @@ Context::Context(const Contract& contract, Modes modes, int num_threads,
          to_string(contract_.profile));
   }
   for (int i = 0; i < kNumOps; ++i) {
-    if (modes_[i] == Mode::kAudit) {
-      fail(ErrorCode::kUnsupported, "mode audit of operator {} is not built; use strict or off",
-           to_string(static_cast<Op>(i)));
+    const Op op = static_cast<Op>(i);
+    const Mode mode = modes_[i];
+    const std::string refusal = why_refused(op, *contract_kernels_, admission);
+    if (mode == Mode::kStrict && !refusal.empty()) {
+      fail(ErrorCode::kNotAdmitted, "{}: {}; `rlk conform` tries for admission", to_string(op),
+           refusal);
     }
-    tables_[i] = modes_[i] == Mode::kOff ? &production_kernels() : contract_kernels_;
+    if (mode == Mode::kAuto) fallback_reasons_[i] = refusal;
+    const bool contract = mode == Mode::kStrict || (mode == Mode::kAuto && refusal.empty());
+    tables_[i] = contract ? contract_kernels_ : &production_kernels();
   }
 }
 

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "rlk/kernels/kernel_table.h"
+#include "rlk/ops/admission.h"
 
 namespace rlk {
 
-// strict  the contract's kernels only; anything else stops the run
+// strict  admitted kernels only; anything else stops the run
 // audit   the production kernel's result is used, the contract kernel runs beside it, and
-//         differences are recorded; not built yet, refused by Context
-// auto    the contract's kernel where there is one, else the production kernel
+//         differences are recorded
+// auto    the contract's kernel where it is admitted, else the production kernel
 // off     the production kernel
 enum class Mode : std::uint8_t { kStrict, kAudit, kAuto, kOff };
 const char* to_string(Mode mode);
@@ -31,6 +32,8 @@ Modes all_ops(Mode mode);
 struct CallStats {
   std::int64_t count = 0;
   std::int64_t time_ns = 0;
+  std::int64_t audit_compared = 0;  // mode audit: output elements held against the contract's
+  std::int64_t audit_mismatches = 0;
 };
 struct CallKey {
   Op op;
@@ -43,7 +46,7 @@ struct CallKey {
 class Provenance {
  public:
   void record(Op op, const char* backend, Mode mode, const ConstTensorView& shape,
-              std::int64_t time_ns);
+              const CallStats& call);
   std::vector<std::pair<CallKey, CallStats>> calls() const;
   void clear() { calls_.clear(); }
 
@@ -64,8 +67,11 @@ class Context {
  public:
   // num_threads 0: one per hardware thread. contract_kernels: the table strict mode runs, by
   // default the fastest for this CPU; tests pass reference_kernels() or one instruction set.
+  // admission: what strict mode may run.
+  // Errors  kNotAdmitted: an operator in mode strict whose kernel has no admission, with the reason.
   Context(const Contract& contract, Modes modes, int num_threads = 0,
-          const KernelTable* contract_kernels = nullptr);
+          const KernelTable* contract_kernels = nullptr,
+          const Admission& admission = Admission::own_kernels());
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
@@ -77,11 +83,14 @@ class Context {
   Mode mode(Op op) const { return modes_[static_cast<int>(op)]; }
   const Modes& modes() const { return modes_; }
 
-  // The table that computes `op` here.
-  const KernelTable& table(Op op) const {
-    return *tables_[static_cast<int>(op)];
-  }
+  // The table that computes `op` here; in mode audit the production table.
+  const KernelTable& table(Op op) const { return *tables_[static_cast<int>(op)]; }
   const KernelTable& contract_table() const { return *contract_kernels_; }
+
+  // Why mode auto runs the production kernel for `op`; empty otherwise.
+  const std::string& fallback_reason(Op op) const {
+    return fallback_reasons_[static_cast<int>(op)];
+  }
 
   // Where the model is, for messages: "layer 3 q_norm". Operators put it before their own name.
   void set_node(int layer, const char* node) {
@@ -95,6 +104,7 @@ class Context {
   Modes modes_;
   const KernelTable* contract_kernels_;
   std::array<const KernelTable*, kNumOps> tables_;
+  std::array<std::string, kNumOps> fallback_reasons_;
   ThreadPool pool_;
   Workspace workspace_;
   Fault fault_;

@@ -5,6 +5,8 @@
 #include <initializer_list>
 
 #include "rlk/core/error.h"
+#include "rlk/kernels/outputs.h"
+#include "rlk/ops/audit.h"
 #include "rlk/ops/context.h"
 
 namespace rlk {
@@ -30,15 +32,24 @@ void dispatch(Context& ctx, Op op, void (*KernelTable::*field)(Exec&, const Args
   const KernelTable& table = ctx.table(op);
   if (!(table.*field)) fail_missing(ctx, op);
   Exec& exec = ctx.exec();
+  CallStats call{.count = 1};
+  Audit audit;
+  if (ctx.mode(op) == Mode::kAudit && ctx.contract_table().*field) {
+    // The contract kernel goes first: the production kernel may write over its own inputs.
+    Args redirected = args;
+    for_each_output(redirected, [&](const char*, TensorView& out) { audit.redirect(out); });
+    (ctx.contract_table().*field)(exec, redirected);
+  }
   exec.fault.clear();
   const auto start = std::chrono::steady_clock::now();
   (table.*field)(exec, args);
   const auto time = std::chrono::steady_clock::now() - start;
+  call.time_ns = std::chrono::nanoseconds(time).count();
+  audit.compare(call.audit_compared, call.audit_mismatches);
   if (exec.fault.row() >= 0) {
     fail(ErrorCode::kNonFinite, "{}: row {}: {}", ctx.where(op), exec.fault.row(), fault);
   }
-  ctx.provenance().record(op, table.backend, ctx.mode(op), shape,
-                          std::chrono::nanoseconds(time).count());
+  ctx.provenance().record(op, table.backend, ctx.mode(op), shape, call);
 }
 
 }  // namespace rlk

@@ -65,6 +65,15 @@ void write_checkpoint(const std::string& out, std::int64_t step, Trainer& traine
   }
 }
 
+bool has_checkpoints(const std::string& out) { return !steps_in(out).empty(); }
+
+void delete_checkpoints_after(const std::string& out, std::int64_t step) {
+  for (const std::int64_t s : steps_in(out)) {
+    std::error_code error;
+    if (s > step) fs::remove_all(folder_of(out, s), error);
+  }
+}
+
 std::int64_t load_latest_checkpoint(const std::string& out, std::int64_t last_step,
                                     Trainer& trainer) {
   const std::vector<std::int64_t> steps = steps_in(out);

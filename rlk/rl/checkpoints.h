@@ -21,4 +21,10 @@ void write_checkpoint(const std::string& out, std::int64_t step, Trainer& traine
 std::int64_t load_latest_checkpoint(const std::string& out, std::int64_t last_step,
                                     Trainer& trainer);
 
+bool has_checkpoints(const std::string& out);
+
+// Those that a resumed run will write again. They can only be there when run.db was put back from a
+// copy; kept, they would count as the newest.
+void delete_checkpoints_after(const std::string& out, std::int64_t step);
+
 }  // namespace rlk

@@ -22,12 +22,21 @@ DatasetFields dataset_fields(const RlConfig::Data& d) {
 
 }  // namespace
 
+std::vector<std::int32_t> encode(const Example& example, const std::string& text, bool is_prompt,
+                                 const HfModel& model) {
+  try {
+    return model.tokenizer.encode(text, is_prompt);
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("{}: {}", example.source, e.what()));
+  }
+}
+
 Prompts load_prompts(const std::string& path, const RlConfig::Data& data, const HfModel& model) {
   Prompts out;
   if (path.empty()) return out;
   out.examples = load_dataset(path, dataset_fields(data));
   for (const Example& e : out.examples) {
-    out.token_ids.push_back(model.tokenizer.encode(e.prompt, true));
+    out.token_ids.push_back(encode(e, e.prompt, true, model));
     const auto n = static_cast<std::int64_t>(out.token_ids.back().size());
     if (n == 0) fail(ErrorCode::kFormat, "{}: the prompt has no tokens", e.source);
     if (n >= model.config.max_position_embeddings) {

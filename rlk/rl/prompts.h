@@ -19,6 +19,11 @@ struct Prompts {
   std::int64_t size() const { return static_cast<std::int64_t>(examples.size()); }
 };
 
+// The tokens of a text of `example`, special tokens added where it is the prompt.
+// Errors  those of Tokenizer::encode, naming the example's file and line.
+std::vector<std::int32_t> encode(const Example& example, const std::string& text, bool is_prompt,
+                                 const HfModel& model);
+
 // Empty for an empty path.
 // Errors  those of load_dataset; kFormat for a prompt without tokens, kInvalidArgument for one that
 //         leaves no room in the model's context; each names file and line.

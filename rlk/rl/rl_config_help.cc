@@ -130,7 +130,7 @@ std::string config_markdown() {
   RlConfig defaults;
   std::string out = "# Configuration of `rlk rl` and `rlk sft`\n\n" + std::string(kIntro) +
                     " This page is written from the table in `rlk/rl/rl_config_keys.cc`;"
-                    " `rlk rl --help-config` prints the same.\n";
+                    " `rlk rl --help-config` prints the keys.\n";
   std::string_view section = "-";
   for (const ConfigKey& key : config_keys()) {
     if (key.section() != section) {

@@ -10,11 +10,14 @@
 #include "rlk/compare/compare.h"
 #include "rlk/core/environment.h"
 #include "rlk/io/files.h"
+#include "rlk/io/json.h"
 #include "rlk/rl/advantage.h"
 #include "rlk/rl/checkpoints.h"
 #include "rlk/rl/engines.h"
 #include "rlk/rl/prompts.h"
+#include "rlk/rl/rl_config_keys.h"
 #include "rlk/rl/run_records.h"
+#include "rlk/rl/sft.h"
 #include "rlk/rl/verifier.h"
 
 namespace rlk {
@@ -46,7 +49,10 @@ class Run {
  private:
   struct Step;  // what one step collects
 
-  void open();
+  void check_pages() const;
+  void start();
+  void resume();
+  void describe_or_check();
   void describe();
   void evaluate(std::int64_t step);
   void rollout(Step& s);
@@ -91,6 +97,7 @@ struct Run::Step {
   std::vector<TrainSample> samples;
   std::vector<std::vector<float>> trainer_logprobs;
   Comparison comparison;
+  RolloutStats stats_before;
   Clock::time_point start = Clock::now();
 };
 
@@ -122,46 +129,88 @@ Run::Run(const RlConfig& config, const RunOptions& options)
   if (config_.rollout.stop_token_ids.empty()) {
     for (std::int32_t id : model_.stop_token_ids()) config_.rollout.stop_token_ids.push_back(id);
   }
-  open();
+  check_pages();
+  options_.resume ? resume() : start();
+  run_id_ = db_->config_string(run_key::kRunId);
 }
 
-void Run::open() {
+// One sequence alone must fit; what does not fit beside others waits. The last token is sampled but
+// never stored.
+void Run::check_pages() const {
+  const RlConfig::Rollout& r = config_.rollout;
+  if (r.num_pages == 0 || std::int64_t{r.num_pages} * r.page_size >= max_model_len_ - 1) return;
+  fail(ErrorCode::kInvalidArgument,
+       "rollout.num_pages is {}: with rollout.page_size {} that is {} positions, the longest "
+       "prompt and response need {}",
+       r.num_pages, r.page_size, std::int64_t{r.num_pages} * r.page_size, max_model_len_ - 1);
+}
+
+void Run::start() {
   make_directories(options_.out);
   const std::string path = join_path(options_.out, "run.db");
-  if (!options_.resume) {
-    if (file_exists(path)) {
-      fail(ErrorCode::kIo,
-           "{}: a run is there already; resume it (--resume) or choose another folder", path);
-    }
-    db_ = RunDb::create(path);
-    describe();
-  } else {
-    db_ = RunDb::open(path);
-    if (db_->config_json(run_key::kConfig) != to_json(config_)) {
-      fail(ErrorCode::kContract, "{}: the run was started with another config", path);
-    }
-    if (db_->config_string(run_key::kModelDigest) != model_digest_) {
-      fail(ErrorCode::kContract,
-           "{}: the run was started from other weights: model digest {}, now {}", path,
-           db_->config_string(run_key::kModelDigest), model_digest_);
-    }
-    const std::int64_t step =
-        load_latest_checkpoint(options_.out, db_->last_complete_step(), trainer_);
-    db_->truncate_after(step);
-    first_step_ = step + 1;
-    for (const StepRow& row : db_->steps()) {
-      compared_ += row.compared;
-      mismatch_count_ += row.mismatch_count;
-    }
-    db_->write_event(step, "resume", fmt::format("from step {}", step));
+  if (file_exists(path)) {
+    fail(ErrorCode::kIo,
+         "{}: a run is there already; resume it (--resume) or choose another folder", path);
   }
-  run_id_ = db_->config_string(run_key::kRunId);
+  if (has_checkpoints(options_.out)) {
+    fail(ErrorCode::kIo,
+         "{}/checkpoints: checkpoints of another run are there; choose another folder",
+         options_.out);
+  }
+  db_ = RunDb::create(path);
+  describe();
+}
+
+void Run::resume() {
+  const std::string path = join_path(options_.out, "run.db");
+  if (!file_exists(path)) {
+    fail(ErrorCode::kIo, "{}: no run to resume; start it without --resume", path);
+  }
+  db_ = RunDb::open(path);
+  describe_or_check();
+  const std::int64_t step =
+      load_latest_checkpoint(options_.out, db_->last_complete_step(), trainer_);
+  delete_checkpoints_after(options_.out, step);
+  db_->truncate_after(step);
+  first_step_ = step + 1;
+  for (const StepRow& row : db_->steps()) {
+    compared_ += row.compared;
+    mismatch_count_ += row.mismatch_count;
+  }
+  db_->write_event(step, "resume", fmt::format("from step {}", step));
+}
+
+// "seed was 1, is now 2": the first key that differs.
+std::string first_difference(RlConfig was, RlConfig now) {
+  for (const ConfigKey& key : config_keys()) {
+    const std::string a = config_value_json(key.slot(was)), b = config_value_json(key.slot(now));
+    if (a != b) return fmt::format("{} was {}, is now {}", key.path, a, b);
+  }
+  return "";
+}
+
+// describe() stores the config last: without it the process was killed before the first step.
+void Run::describe_or_check() {
+  const std::string& path = db_->path();
+  const auto config = db_->config_json(run_key::kConfig);
+  if (!config) {
+    describe();
+    return;
+  }
+  if (*config != to_json(config_)) {
+    fail(ErrorCode::kContract, "{}: the run was started with another config: {}", path,
+         first_difference(parse_rl_config(*config, path, ""), config_));
+  }
+  if (db_->config_string(run_key::kModelDigest) != model_digest_) {
+    fail(ErrorCode::kContract,
+         "{}: the run was started from other weights: model digest {}, now {}", path,
+         db_->config_string(run_key::kModelDigest), model_digest_);
+  }
 }
 
 void Run::describe() {
   RunDb& db = *db_;
   db.set_config(run_key::kRoute, json_text(to_string(config_.route)));
-  db.set_config(run_key::kConfig, to_json(config_));
   db.set_config(run_key::kModelConfig, to_json(model_.config));
   db.set_config(run_key::kContract, canonical_json(config_.contract));
   db.set_config(run_key::kEnvironment, environment_json(rollout_ctx_.pool().num_threads()));
@@ -170,6 +219,16 @@ void Run::describe() {
   db.set_config(run_key::kBackwardDigest, json_text(backward_digest(config_.contract)));
   db.set_config(run_key::kVocabSize, std::to_string(model_.config.vocab_size));
   db.write_event(0, "start", to_string(config_.route));
+  const std::string sft = join_path(model_.folder, kSftLossFile);
+  if (file_exists(sft)) {
+    const JsonDocument document = JsonDocument::load(sft);
+    FieldReader root = document.object();
+    const auto losses = root.required<std::vector<double>>("loss");
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      db.write_metric(static_cast<std::int64_t>(i) + 1, run_metric::kSftLoss, losses[i]);
+    }
+  }
+  db.set_config(run_key::kConfig, to_json(config_));  // last: says that all of the above is there
 }
 
 // Mean reward on held-out prompts with the weights that rollout has now.
@@ -388,6 +447,13 @@ void Run::record(Step& s) {
     }
   }
   s.row.mismatch_kl = mismatch_kl(data.tokens);
+  const RolloutStats stats = rollout_.stats();
+  const auto metric = [&](const char* name, std::int64_t total, std::int64_t before) {
+    data.metrics.push_back({s.row.step, name, static_cast<double>(total - before)});
+  };
+  metric("prefix_cache_pages", stats.num_prefix_hits, s.stats_before.num_prefix_hits);
+  metric("preemptions", stats.num_preemptions, s.stats_before.num_preemptions);
+  metric("rollout_batches", stats.num_steps, s.stats_before.num_steps);
   const auto add_calls = [&](const char* engine, Context& ctx) {
     for (const auto& [key, stats] : ctx.provenance().calls()) {
       data.provenance.push_back({s.row.step, engine, to_string(key.op), key.backend,
@@ -446,6 +512,7 @@ RunResult Run::run() {
   for (std::int64_t step = first_step_; step <= config_.steps; ++step) {
     Step s;
     s.row.step = step;
+    s.stats_before = rollout_.stats();
     rollout(s);
     grade(s);
     train(s);

@@ -110,9 +110,9 @@ struct ProvenanceRow {
   std::int64_t step = 0;
   std::string engine;          // "rollout", "trainer"
   std::string op;              // "rms_norm"
-  std::string implementation;  // "cpu/avx2", "openblas"
+  std::string implementation;  // "cpu.avx2", "production"
   std::string mode;            // "strict", "off"
-  std::string shape_class;     // "decode", "prefill", "packed"; may be empty
+  std::string shape_class;     // "<=64x512": leading size rounded up, then the others
   std::int64_t count = 0;
   std::int64_t time_us = 0;
 };
@@ -120,7 +120,7 @@ struct ProvenanceRow {
 struct EventRow {
   std::int64_t step = 0;
   std::string time;  // UTC, ISO 8601
-  std::string kind;  // "start", "resume", "sync", "checkpoint", "end", ...
+  std::string kind;  // "start", "resume", "checkpoint", "mismatch", "end"
   std::string text;
 };
 

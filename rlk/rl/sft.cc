@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "rlk/core/error.h"
+#include "rlk/io/files.h"
 #include "rlk/rl/engines.h"
 #include "rlk/rl/prompts.h"
 
@@ -22,13 +25,19 @@ std::vector<TrainSample> answers_as_samples(const Prompts& prompts, const HfMode
     TrainSample s;
     s.token_ids = prompts.token_ids[i];
     s.prompt_len = static_cast<std::int64_t>(s.token_ids.size());
-    const auto answer = model.tokenizer.encode(prompts.examples[i].answer);
+    const auto answer = encode(prompts.examples[i], prompts.examples[i].answer, false, model);
     s.token_ids.insert(s.token_ids.end(), answer.begin(), answer.end());
     s.token_ids.push_back(stop.front());
     const auto n = static_cast<std::size_t>(s.response_len());
     s.old_logprobs.assign(n, 0.0f);
     s.active.assign(n, 1);
-    longest = std::max(longest, static_cast<std::int64_t>(s.token_ids.size()));
+    const auto length = static_cast<std::int64_t>(s.token_ids.size());
+    if (length > model.config.max_position_embeddings) {
+      fail(ErrorCode::kInvalidArgument,
+           "{}: prompt and answer have {} tokens, the model's max_position_embeddings is {}",
+           prompts.examples[i].source, length, model.config.max_position_embeddings);
+    }
+    longest = std::max(longest, length);
     out.push_back(std::move(s));
   }
   return out;
@@ -56,8 +65,11 @@ SftResult run_sft(const RlConfig& config, const std::string& out,
   Context ctx(config.contract, engine_modes(config, Engine::kTrainer), config.trainer.threads);
   Trainer trainer(ctx, model.config, options, model.parameters, 0);
 
+  make_directories(out);  // refused now, not after the training
+
   PromptOrder order(prompts.size(), config.seed);
   SftResult result;
+  nlohmann::json losses = nlohmann::json::array();
   for (std::int64_t step = 1; step <= config.sft.steps; ++step) {
     std::vector<TrainSample> batch;
     for (std::int64_t i : order.step_indices(step - 1, config.sft.batch_samples)) {
@@ -68,12 +80,14 @@ SftResult run_sft(const RlConfig& config, const std::string& out,
     if (step == 1) result.loss_first = pass.sums.loss;
     result.loss_last = pass.sums.loss;
     result.steps = step;
+    losses.push_back(pass.sums.loss);
     if (!progress({step, config.sft.steps, pass.sums.loss})) {
       result.interrupted = step < config.sft.steps;
       break;
     }
   }
   save_hf_model(out, model.config, trainer.weights(), model.folder);
+  write_file(join_path(out, kSftLossFile), nlohmann::json{{"loss", losses}}.dump());
   return result;
 }
 

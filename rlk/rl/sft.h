@@ -23,9 +23,12 @@ struct SftResult {
 };
 
 // config.sft.steps optimizer steps over prompt + answer + first stop token, loss on the latter two.
-// Writes the Hugging Face folder `out` at the end, also when `progress` returns false to stop.
+// Writes the Hugging Face folder `out` at the end, also when `progress` returns false to stop, and
+// beside the weights sft_loss.json, from which a run that starts there takes the curve.
 // Errors  those of the config, the data and the model; kInvalidArgument when the model has no stop
 //         token.
+inline constexpr const char* kSftLossFile = "sft_loss.json";  // {"loss": [...]}, one per step
+
 SftResult run_sft(const RlConfig& config, const std::string& out,
                   const std::function<bool(const SftProgress&)>& progress);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -79,7 +80,7 @@ OpCall every_op(const Case& c) {
     for (int i = 0; i < 3; ++i) out.push_back(Tensor(DType::kF32, {rows}));
     for (int i = 0; i < 2; ++i) {
       out.push_back(Tensor(DType::kBF16, {rows, vocab + 5}));
-      std::memset(out.back().view().data, 0xff, out.back().size_bytes());
+      std::fill_n(out.back().data<bf16>(), out.back().size(), bf16{0xffff});
     }
     out.push_back(Tensor(DType::kI32, {rows}));
     kernels.logprob(exec, {out[0], out[1], c.logits, c.targets, c.params.data(), num_params});

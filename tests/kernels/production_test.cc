@@ -87,8 +87,8 @@ TEST(ProductionGemm, IsNearTheReferenceForAnyNumberOfRows) {
         const ConstTensorView with = m % 3 == 0 ? bias.view() : ConstTensorView{};
         const Tensor expected = product(reference_kernels(), a, b, with, dtype, false);
         for (const int threads : {1, 2}) {
-          EXPECT_TRUE(near(product(production_kernels(), a, b, with, dtype, odd, threads), expected,
-                           1e-2))
+          EXPECT_TRUE(
+              near(product(production_kernels(), a, b, with, dtype, odd, threads), expected, 1e-2))
               << m << "x" << n << "x" << k;
         }
       }
@@ -138,8 +138,7 @@ TEST(ProductionGemm, AddsWeightGradientsOntoWhatIsThere) {
       production_kernels().gemm_backward_weight(exec, {dw, chain, dy, x, {}});
       const std::vector<std::int64_t> ends = {tokens};
       reference_kernels().gemm_backward_weight(
-          exec, {expected, open, dy, x,
-                 tokens > 0 ? view(ends.data(), {1}) : ConstTensorView{}});
+          exec, {expected, open, dy, x, tokens > 0 ? view(ends.data(), {1}) : ConstTensorView{}});
       EXPECT_TRUE(near(dw, expected, 1e-4)) << tokens;
       EXPECT_TRUE(same_bits(chain, Tensor(DType::kF32, {40, 72})));
     }
@@ -197,8 +196,7 @@ Tensor decode(const KernelTable& kernels, const test::Batch& b, std::int64_t pag
   }
   TestExec exec({}, 2);
   const Tensor offsets = test::cu_seqlens(std::vector<std::int32_t>(b.lengths.size(), 1));
-  kernels.attention(exec,
-                    {y, {}, q, {k, v, table, {}, page_size}, offsets, i32_tensor(b.lengths)});
+  kernels.attention(exec, {y, {}, q, {k, v, table, {}, page_size}, offsets, i32_tensor(b.lengths)});
   EXPECT_EQ(exec.fault.row(), -1);
   return y;
 }
@@ -231,9 +229,12 @@ TEST(ProductionAttention, ReportsScoresThatAreNoNumbers) {
   TestExec exec;
   Tensor y(DType::kBF16, {20, 2, 16});
   const Tensor offsets = test::cu_seqlens({20});
-  production_kernels().attention(exec, {y, {}, batch.q,
+  production_kernels().attention(exec, {y,
+                                        {},
+                                        batch.q,
                                         {batch.k, batch.v, {}, rows(offsets.view(), 0, 1), 0},
-                                        offsets, i32_tensor({20})});
+                                        offsets,
+                                        i32_tensor({20})});
   EXPECT_EQ(exec.fault.row(), 7 * 2 + 1);
 }
 
@@ -326,9 +327,10 @@ TEST(ProductionLogprob, ReportsTheRowsThatAreErrors) {
     std::vector<float> logits;
     std::int32_t target;
   };
-  for (const Case& bad : {Case{{1, std::nanf(""), 2}, 0}, Case{{1, inf, 2}, 0},
-                          Case{{1, -inf, 2}, 0}, Case{{1, 2e9f, 2}, 0}, Case{{1, -2e9f, 2}, 1},
-                          Case{{1, 2, 3}, 3}, Case{{1, 2, 3}, -1}, Case{{-2e9f, -2e9f, -3e9f}, 0}}) {
+  for (const Case& bad :
+       {Case{{1, std::nanf(""), 2}, 0}, Case{{1, inf, 2}, 0}, Case{{1, -inf, 2}, 0},
+        Case{{1, 2e9f, 2}, 0}, Case{{1, -2e9f, 2}, 1}, Case{{1, 2, 3}, 3}, Case{{1, 2, 3}, -1},
+        Case{{-2e9f, -2e9f, -3e9f}, 0}}) {
     TestExec exec;
     Tensor logits(DType::kF32, {2, 3});
     std::copy(bad.logits.begin(), bad.logits.end(), logits.data<float>() + 3);

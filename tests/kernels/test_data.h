@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -104,13 +105,13 @@ inline Tensor random_tensor(DType dtype, std::initializer_list<std::int64_t> siz
 
 inline Tensor i32_tensor(const std::vector<std::int32_t>& values) {
   Tensor tensor(DType::kI32, {static_cast<std::int64_t>(values.size())});
-  std::memcpy(tensor.data<std::int32_t>(), values.data(), tensor.size_bytes());
+  std::copy(values.begin(), values.end(), tensor.data<std::int32_t>());
   return tensor;
 }
 
 inline Tensor f32_tensor(const std::vector<float>& values) {
   Tensor tensor(DType::kF32, {static_cast<std::int64_t>(values.size())});
-  std::memcpy(tensor.data<float>(), values.data(), tensor.size_bytes());
+  std::copy(values.begin(), values.end(), tensor.data<float>());
   return tensor;
 }
 

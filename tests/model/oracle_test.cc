@@ -68,8 +68,10 @@ class Oracle : public testing::TestWithParam<std::string> {
     hidden_ = forward(ctx_, model_, batch_, nullptr, activations_);
   }
 
-  void expect_within(const std::string& name, const std::vector<float>& actual) {
-    const std::vector<float> expected = as_floats(golden_.tensor(name));
+  // Against the oracle, or another source of the same tensors.
+  void expect_within(const std::string& name, const std::vector<float>& actual,
+                     const SafetensorsFile* source = nullptr) {
+    const std::vector<float> expected = as_floats((source ? *source : golden_).tensor(name));
     ASSERT_EQ(actual.size(), expected.size()) << name;
     double largest = 0, difference = 0, norm = 0;
     for (std::size_t i = 0; i < actual.size(); ++i) {
@@ -106,6 +108,36 @@ class Oracle : public testing::TestWithParam<std::string> {
     args.targets = golden_.tensor("targets");
     args.params = &params_;
     return args;
+  }
+
+  // The gradient of every parameter under its Hugging Face name, embedding and head of a tied model
+  // added.
+  Parameters gradient_of(const std::string& loss) {
+    const std::int64_t n = tokens_.shape(0);
+    const LinearLogpArgs args = logp_args(temperature_of(loss));
+    GradientAccumulator grads(config_, model_.vocab_padded());
+    grads.begin_micro_batch(batch_.cu_seqlens, contract_.grad_group);
+    Tensor d_hidden(DType::kBF16, {n, config_.hidden_size});
+    LinearLogpBackwardArgs head;
+    head.d_hidden = d_hidden;
+    head.dw = grads.dw().lm_head;
+    head.chain = grads.chain().lm_head;
+    head.group_ends = grads.group_ends();
+    head.g = golden_.tensor("loss_weights");
+    if (loss == "policy_entropy") head.g_entropy = golden_.tensor("entropy_weights");
+    linear_logp_backward(ctx_, args, head);
+    BackwardBuffers buffers(config_);
+    backward(ctx_, model_, batch_, activations_, d_hidden, buffers, grads);
+    Parameters gradient = make_parameters(config_, model_.vocab_padded(), DType::kF32, true);
+    grads.finish(ctx_, gradient);
+    if (config_.tie_word_embeddings) {
+      float* embedding = gradient.embed_tokens.data<float>();
+      for (std::int64_t i = 0; i < gradient.embed_tokens.size(); ++i) {
+        embedding[i] += gradient.lm_head.data<float>()[i];
+      }
+      gradient.lm_head = Tensor();
+    }
+    return gradient;
   }
 
   float temperature_of(const std::string& loss) {
@@ -163,36 +195,32 @@ TEST_P(Oracle, HasTheSameLogprobsEntropiesAndLosses) {
 }
 
 TEST_P(Oracle, HasTheSameGradientOfEveryParameter) {
-  const std::int64_t n = tokens_.shape(0);
   for (const std::string loss : {"policy", "policy_entropy"}) {
-    const LinearLogpArgs args = logp_args(temperature_of(loss));
-    GradientAccumulator grads(config_, model_.vocab_padded());
-    grads.begin_micro_batch(batch_.cu_seqlens, contract_.grad_group);
-    Tensor d_hidden(DType::kBF16, {n, config_.hidden_size});
-    LinearLogpBackwardArgs head;
-    head.d_hidden = d_hidden;
-    head.dw = grads.dw().lm_head;
-    head.chain = grads.chain().lm_head;
-    head.group_ends = grads.group_ends();
-    head.g = golden_.tensor("loss_weights");
-    if (loss == "policy_entropy") head.g_entropy = golden_.tensor("entropy_weights");
-    linear_logp_backward(ctx_, args, head);
-    BackwardBuffers buffers(config_);
-    backward(ctx_, model_, batch_, activations_, d_hidden, buffers, grads);
-    Parameters gradient = make_parameters(config_, model_.vocab_padded(), DType::kF32, true);
-    grads.finish(ctx_, gradient);
-    if (config_.tie_word_embeddings) {
-      float* embedding = gradient.embed_tokens.data<float>();
-      for (std::int64_t i = 0; i < gradient.embed_tokens.size(); ++i) {
-        embedding[i] += gradient.lm_head.data<float>()[i];
-      }
-      gradient.lm_head = Tensor();
-    }
+    Parameters gradient = gradient_of(loss);
     for (const HfTensor& t : hf_tensors(config_, gradient)) {
       expect_within(loss + ".grad." + t.name, as_floats(t.view));
     }
   }
   EXPECT_EQ(compared_, 2 * static_cast<int>(hf_tensors(config_, model_.parameters()).size()));
+}
+
+TEST_P(Oracle, HasTheResultsOfTransformersToo) {
+  const SafetensorsFile hf(std::string(RLK_SOURCE_DIR) + "/tests/goldens/hf/" + GetParam() +
+                           ".safetensors");
+  Tensor logits(DType::kF32, {tokens_.shape(0), config_.vocab_size});
+  compute_logits(ctx_, model_, hidden_, logits);
+  expect_within("logits", as_floats(logits), &hf);
+  for (const std::string loss : {"policy", "policy_entropy"}) {
+    linear_logp(ctx_, logp_args(temperature_of(loss)));
+    const std::string prefix = loss == "policy" ? "" : loss + ".";
+    expect_within(prefix + "logprobs", as_floats(logp_), &hf);
+    expect_within(prefix + "entropy", as_floats(entropy_), &hf);
+  }
+  Parameters gradient = gradient_of("policy");
+  for (const HfTensor& t : hf_tensors(config_, gradient)) {
+    expect_within("policy.grad." + t.name, as_floats(t.view), &hf);
+  }
+  EXPECT_EQ(compared_, 5 + static_cast<int>(hf_tensors(config_, model_.parameters()).size()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Oracle,

@@ -60,13 +60,12 @@ inline void duplicate_rows(Tensor& w, std::int64_t begin, std::int64_t n) {
               static_cast<std::size_t>(n * w.shape(1)) * sizeof(bf16));
 }
 
-// Large weights, norm weights away from 1 and biases away from 0. The two halves of the heads are equal,
-// and so are the halves of the MLP; what they add to the stream nearly cancels, so the sums over
-// heads and over the MLP lose five bits.
+// Large weights, norm weights away from 1 and biases away from 0. The two halves of the heads are
+// equal, and so are the halves of the MLP; what they add to the stream nearly cancels, so the sums
+// over heads and over the MLP lose five bits.
 inline Parameters tiny_weights(const ModelConfig& config, const Contract& contract,
                                std::uint64_t seed = 7) {
-  Parameters p =
-      init_parameters(config, vocab_padded(contract, config.vocab_size), 0.3, seed);
+  Parameters p = init_parameters(config, vocab_padded(contract, config.vocab_size), 0.3, seed);
   Rng rng(seed);
   for (const ParameterRef& ref : list(p)) {
     if (ref.decay) continue;  // a matrix
@@ -98,7 +97,8 @@ inline std::vector<std::int32_t> random_tokens(std::int64_t n, std::uint64_t see
                                                std::int64_t vocab_size = 53) {
   Rng rng(seed);
   std::vector<std::int32_t> out;
-  for (std::int64_t i = 0; i < n; ++i) out.push_back(static_cast<std::int32_t>(rng.below(vocab_size)));
+  for (std::int64_t i = 0; i < n; ++i)
+    out.push_back(static_cast<std::int32_t>(rng.below(vocab_size)));
   return out;
 }
 

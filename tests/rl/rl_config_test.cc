@@ -99,7 +99,7 @@ TEST(RlConfig, TakesPathsRelativeToTheFile) {
 
 TEST(RlConfig, ComesBackFromItsCanonicalJson) {
   json object = minimal();
-  object["rollout"] = {{"temperature", 0.1}, {"top_p", 0.95}};
+  object["rollout"] = {{"temperature", 0.1}, {"max_new_tokens", 12}};
   object["modes"]["rollout"] = {{"gemm", "auto"}};
   object["loss"]["kl"] = "k1";
   const RlConfig config = parse(object);
@@ -210,6 +210,12 @@ TEST(RlConfig, RefusesValuesThatContradictEachOther) {
   expect_refused(with("/trainer/micro_batch_tokens", 64), invalid,
                  {"trainer.micro_batch_tokens", "max_new_tokens"});
   expect_refused(with("/trainer/minibatches", 3), invalid, {"trainer.minibatches", "256"});
+  json filtered = with("/rollout/top_k", 5);
+  filtered["trainer"]["minibatches"] = 2;
+  expect_refused(filtered, invalid, {"top_k", "5", "minibatches"});
+  filtered = with("/rollout/top_p", 0.9);
+  filtered["loss"]["kl"] = "k3";
+  expect_refused(filtered, invalid, {"top_p", "0.9", "loss.kl"});
   expect_refused(with("/trainer/warmup_steps", 101), invalid, {"trainer.warmup_steps", "100"});
   expect_refused(with("/contract/grad_slots", 512), invalid, {"contract.grad_slots", "256"});
   expect_refused(with("/sft/warmup_steps", 101), invalid, {"sft.warmup_steps"});

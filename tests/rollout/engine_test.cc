@@ -75,7 +75,7 @@ TEST(RolloutEngine, GreedyTakesTheLikeliestToken) {
   r.sampling = {.temperature = 1, .top_k = 1};
   const Completion top1 = generate({}, {r})[0];
   EXPECT_EQ(top1.token_ids, a.token_ids);
-  for (float x : top1.logprobs) EXPECT_EQ(x, 0.0f);  // the only token that takes part
+  for (float x : top1.logprobs) EXPECT_EQ(x, 0.0f);        // the only token that takes part
   EXPECT_TRUE(same_bytes(a.logprobs, top1.logprobs_raw));  // greedy: that of temperature 1
 }
 
@@ -107,11 +107,13 @@ TEST(RolloutEngine, RefusesRequestsThatDoNotFit) {
 
 TEST(RolloutEngine, RefusesAWholeBatchBeforeAnyOfItRuns) {
   TestEngine t{{}};
-  expect_error(ErrorCode::kInvalidArgument, {"request 2", "empty"},
-               [&] { t.engine.generate({request(1, 5, 5), request(2, 0, 5)}); });
+  expect_error(ErrorCode::kInvalidArgument, {"request 2", "empty"}, [&] {
+    t.engine.generate({request(1, 5, 5), request(2, 0, 5)});
+  });
   EXPECT_TRUE(t.engine.idle());
-  expect_error(ErrorCode::kInvalidArgument, {"request 1", "twice"},
-               [&] { t.engine.generate({request(1, 5, 5), request(1, 6, 5)}); });
+  expect_error(ErrorCode::kInvalidArgument, {"request 1", "twice"}, [&] {
+    t.engine.generate({request(1, 5, 5), request(1, 6, 5)});
+  });
   EXPECT_TRUE(t.engine.idle());
   EXPECT_EQ(t.engine.generate({request(1, 5, 5)})[0].token_ids.size(), 5u);
   t.engine.add_request(request(3, 5, 5));
@@ -184,7 +186,8 @@ TEST(RolloutEngine, NoPrefixOfOldWeightsIsHit) {
   const Request r = request(1, 64, 10);
   t.engine.generate({r});
   t.engine.load_weights(next, 1);
-  EXPECT_TRUE(same_completion(t.engine.generate({r})[0], TestEngine({}, 8).engine.generate({r})[0]));
+  EXPECT_TRUE(
+      same_completion(t.engine.generate({r})[0], TestEngine({}, 8).engine.generate({r})[0]));
   EXPECT_EQ(t.engine.stats().num_prefix_hits, 0);
 }
 

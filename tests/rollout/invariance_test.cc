@@ -143,13 +143,35 @@ TEST(RolloutInvariance, LoadingTheSameWeightsAgainInTheMiddleGivesTheSame) {
   EXPECT_TRUE(same_completions(out, expected()));
 }
 
+TEST(RolloutInvariance, AnyMixOfOptionsGivesTheSame) {
+  Rng rng(11);
+  for (int round = 0; round < 25; ++round) {
+    RolloutSetup setup;
+    RolloutOptions& o = setup.options;
+    o.page_size = std::int64_t{1} << rng.below(7);
+    o.num_pages = (256 + o.page_size - 1) / o.page_size + rng.below(200) / o.page_size;
+    o.max_num_seqs = 1 + rng.below(8);
+    o.max_num_batched_tokens = 1 + rng.below(rng.below(2) ? 20 : 400);
+    o.prefix_cache = rng.below(2) == 1;
+    setup.num_threads = static_cast<int>(1 + rng.below(3));
+    EXPECT_TRUE(same_completions(generate(setup, mixed_requests()), expected()))
+        << "page_size " << o.page_size << ", num_pages " << o.num_pages << ", max_num_seqs "
+        << o.max_num_seqs << ", max_num_batched_tokens " << o.max_num_batched_tokens
+        << ", prefix_cache " << o.prefix_cache << ", num_threads " << setup.num_threads;
+  }
+}
+
 TEST(RolloutInvariance, AnUntiedHeadAndBiasesChangeNothingOfThis) {
   for (const char* model_type : {"qwen2", "llama"}) {
     RolloutSetup setup;
     setup.config = tiny_config(model_type, false);
     const std::vector<Completion> wanted = generate(setup, mixed_requests());
-    setup.options = {.max_model_len = 256, .max_num_seqs = 3, .max_num_batched_tokens = 37,
-                     .page_size = 8, .num_pages = 33, .prefix_cache = false};
+    setup.options = {.max_model_len = 256,
+                     .max_num_seqs = 3,
+                     .max_num_batched_tokens = 37,
+                     .page_size = 8,
+                     .num_pages = 33,
+                     .prefix_cache = false};
     setup.kernels = &reference_kernels();
     EXPECT_TRUE(same_completions(generate(setup, mixed_requests()), wanted)) << model_type;
   }

@@ -40,7 +40,7 @@ TEST(PagePool, FindsAPageByItsTokensAndItsPrefix) {
   const PagePool::Hit hit = pool.find(pool.root(), kTokens.data());
   EXPECT_EQ(hit.page, first);
   EXPECT_EQ(hit.node, node);
-  EXPECT_EQ(pool.find(node, kTokens.data()).page, second);   // the same tokens, another position
+  EXPECT_EQ(pool.find(node, kTokens.data()).page, second);  // the same tokens, another position
   EXPECT_EQ(pool.find(child, kTokens.data()).page, -1);
   EXPECT_EQ(pool.num_hits(), 2);
 }

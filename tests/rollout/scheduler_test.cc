@@ -123,7 +123,7 @@ TEST(Scheduler, StartsASequenceWithCachedPagesButComputesItsLastToken) {
   Simulation s(64, 8, 100, true);
   s.add(1, 9, 1, 7);
   EXPECT_EQ(s.step(), (Step{{1, 9}}));
-  s.add(2, 8, 1, 7);   // two full pages are cached, but the last token's logits are needed
+  s.add(2, 8, 1, 7);  // two full pages are cached, but the last token's logits are needed
   s.add(3, 9, 1, 7);
   s.add(4, 20, 1, 7);  // shares with 3 what 3 has cached, and computes the rest
   s.add(5, 9, 1, 8);

@@ -11,7 +11,8 @@ namespace {
 
 std::vector<Request> requests() {
   std::vector<Request> out = mixed_requests();
-  out.push_back(request(7, 20, 40, {.temperature = 1.2f, .top_k = 9, .top_p = 0.9f, .min_p = 0.01f}));
+  out.push_back(
+      request(7, 20, 40, {.temperature = 1.2f, .top_k = 9, .top_p = 0.9f, .min_p = 0.01f}));
   out.push_back(request(8, 16, 40, {.temperature = 0.6f}));
   out.back().stop_token_ids = {3, 11, 30, 41};
   return out;
@@ -70,8 +71,8 @@ TrainerSetup without_kl() {
 
 TEST(AgreementInvariance, TheTrainingPassFindsTheSameBytesAsScoring) {
   TestTrainer t(without_kl());
-  EXPECT_TRUE(same_logprobs(t.trainer.accumulate(samples_of(recorded())).logprobs,
-                            rollout_logprobs()));
+  EXPECT_TRUE(
+      same_logprobs(t.trainer.accumulate(samples_of(recorded())).logprobs, rollout_logprobs()));
 }
 
 TEST(AgreementInvariance, BackendThreadsAndMicroBatchesOfTheTrainerDoNotMatter) {
@@ -114,7 +115,8 @@ TEST(AgreementInvariance, AfterAnOptimizerStepBothEnginesAgreeOnTheNewWeights) {
 
 TEST(Agreement, ATargetThatTheReferenceModelFiltersOutIsAnErrorWithTheNode) {
   TestTrainer t{{}};
-  expect_error(ErrorCode::kNonFinite, {"lm_head of the reference model", "a target that takes no part"},
+  expect_error(ErrorCode::kNonFinite,
+               {"lm_head of the reference model", "a target that takes no part"},
                [&] { t.trainer.accumulate(samples_of(recorded())); });
 }
 
@@ -123,7 +125,8 @@ TEST(AgreementTwin, ATrainerUnderAnotherContractScoresOtherBytes) {
     TrainerSetup setup;
     change(setup.contract);
     TestTrainer t(setup);
-    EXPECT_FALSE(same_logprobs(t.trainer.score(samples_of(recorded())), rollout_logprobs())) << what;
+    EXPECT_FALSE(same_logprobs(t.trainer.score(samples_of(recorded())), rollout_logprobs()))
+        << what;
   };
   differs("kv_block", [](Contract& c) { c.kv_block = 64; });
   differs("kv_split", [](Contract& c) { c.kv_split = 128; });

@@ -67,9 +67,9 @@ TEST(PolicyLoss, IsWithinTheBoundsForEveryKlAndAveraging) {
     EXPECT_NEAR(sums.loss, c.at("loss").get<double>(), c.at("loss_bound").get<double>()) << what;
     std::size_t row = 0;
     for (std::size_t s = 0; s < samples.size(); ++s) {
-      const std::vector<float> own(g.begin() + static_cast<std::ptrdiff_t>(row),
-                                   g.begin() + static_cast<std::ptrdiff_t>(
-                                                   row + samples[s].active.size()));
+      const std::vector<float> own(
+          g.begin() + static_cast<std::ptrdiff_t>(row),
+          g.begin() + static_cast<std::ptrdiff_t>(row + samples[s].active.size()));
       expect_near(own, c.at("dloss_dlogp")[s], c.at("dloss_dlogp_bound")[s], what);
       row += samples[s].active.size();
     }

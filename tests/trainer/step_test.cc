@@ -187,7 +187,8 @@ TEST(Trainer, OnlyEmptyResponsesGiveNothingAndNoError) {
 }
 
 TEST(Trainer, SftIgnoresTheTermsOfGrpo) {
-  const std::vector<TrainSample> samples{train_sample(5, 20, 1.0f, 1), train_sample(7, 9, -1.0f, 2)};
+  const std::vector<TrainSample> samples{train_sample(5, 20, 1.0f, 1),
+                                         train_sample(7, 9, -1.0f, 2)};
   TrainerSetup setup;
   setup.options.loss = LossOptions();
   setup.options.loss.type = LossType::kSft;
@@ -268,10 +269,11 @@ TEST(CheckpointInvariance, AResumedTrainerGoesOnToTheBitsOfAnUninterruptedOne) {
   EXPECT_TRUE(same_bits(resumed.trainer.weights(), whole.trainer.weights()));
   EXPECT_TRUE(same_bits(resumed.trainer.optimizer().state().master,
                         whole.trainer.optimizer().state().master));
-  EXPECT_TRUE(same_bits(resumed.trainer.optimizer().state().v, whole.trainer.optimizer().state().v));
+  EXPECT_TRUE(
+      same_bits(resumed.trainer.optimizer().state().v, whole.trainer.optimizer().state().v));
   EXPECT_EQ(resumed.trainer.weight_version(), 4);
-  EXPECT_TRUE(same_logprobs(resumed.trainer.score(batch_record()),
-                            whole.trainer.score(batch_record())));
+  EXPECT_TRUE(
+      same_logprobs(resumed.trainer.score(batch_record()), whole.trainer.score(batch_record())));
 
   // Back to the checkpoint from a trainer that is further on.
   load_trainer_state(path, resumed.trainer);
@@ -325,8 +327,8 @@ TEST(Checkpoint, RefusesWhatDoesNotFitAndLeavesTheTrainerAsItWas) {
   const SafetensorsFile file(path);
   std::vector<NamedTensor> tensors;
   for (const std::string& name : file.names()) tensors.push_back({name, file.tensor(name)});
-  for (const char* key : {"format", "backward_digest", "optimizer_step", "beta2_power",
-                          "weight_version"}) {
+  for (const char* key :
+       {"format", "backward_digest", "optimizer_step", "beta2_power", "weight_version"}) {
     auto metadata = file.metadata();
     metadata.erase(key);
     write_safetensors(folder.file("broken"), tensors, metadata);

@@ -8,9 +8,9 @@ namespace rlk::production {
 
 inline constexpr int kAttentionPad = 16;  // leading dimensions of f32 scratch are multiples
 inline constexpr int kMaxHeadDim = 256;
-inline constexpr int kFlashKeys = 128;  // keys of a block
+inline constexpr int kFlashKeys = 128;                           // keys of a block
 inline constexpr int kFlashStride = kFlashKeys + kAttentionPad;  // no multiple of a cache way
-inline constexpr int kFlashRows = 48;   // rows whose scores are in scratch at a time
+inline constexpr int kFlashRows = 48;  // rows whose scores are in scratch at a time
 
 // Rows of queries that share a KV head, in order of position, and their running softmax.
 struct FlashTile {
@@ -44,12 +44,12 @@ struct DecodeRow {
   const std::uint16_t* const* k;  // [n]
   const std::uint16_t* const* v;  // [n]
   int n;
-  float* wide_q;               // scratch [heads, ld]
-  float* s;                    // scratch [heads, n rounded up to kAttentionPad]
-  float* o;                    // scratch [heads, ld]
-  float* m;                    // out [heads]
-  float* l;                    // out [heads]
-  std::uint16_t* const* y;     // out [heads]
+  float* wide_q;            // scratch [heads, ld]
+  float* s;                 // scratch [heads, n rounded up to kAttentionPad]
+  float* o;                 // scratch [heads, ld]
+  float* m;                 // out [heads]
+  float* l;                 // out [heads]
+  std::uint16_t* const* y;  // out [heads]
 };
 
 struct AttentionIsa {

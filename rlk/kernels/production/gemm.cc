@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "rlk/kernels/production/onednn.h"
@@ -29,21 +30,22 @@ constexpr std::int64_t kSlice = 1024;
 // A weight in every form that the choice by rows may want.
 struct Weight {
   std::int64_t n, k;
-  std::vector<std::uint32_t> panels;
+  Tensor panels;  // pairs, as i32
   std::vector<std::shared_ptr<OnednnWeight>> slices;
-  std::vector<float> wide;  // [n, k]
+  Tensor wide;  // f32 [n, k]
 };
 
 const PanelIsa* panel_isa() {
   return available(Isa::kAvx512) ? &kPanelAvx512 : available(Isa::kAvx2) ? &kPanelAvx2 : nullptr;
 }
 
-// Rows below which the panels are faster than a library. A large weight costs its reading anyway.
+// Rows below which the panels are faster than a library. Reading a large weight takes a library's
+// time anyway; for a small one OpenBLAS, which packs it in every call, is never faster.
 std::int64_t panel_rows(std::int64_t n, std::int64_t k) {
-  constexpr std::int64_t kLarge = 256 * 1024;
+  const bool large = n * k >= 256 * 1024;
   if (panel_isa() == nullptr) return 0;
-  if (!onednn_bf16()) return 32;
-  return n * k >= kLarge ? 6 : 16;
+  if (onednn_bf16()) return large ? 6 : 16;
+  return large ? 32 : std::numeric_limits<std::int64_t>::max();
 }
 
 std::int64_t up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
@@ -85,13 +87,15 @@ void fill_panel(const ConstTensorView& w, std::int64_t first, std::int64_t rows,
 void fill_panels(Exec& exec, const ConstTensorView& w, Weight* out) {
   const std::int64_t size = (out->k + 1) / 2 * kPanelColumns;
   const std::int64_t count = up(out->n, kPanelColumns) / kPanelColumns;
-  out->panels.resize(static_cast<std::size_t>(count * size));
+  if (out->panels.size() != count * size) out->panels = Tensor(DType::kI32, {count * size});
+  auto* panels = static_cast<std::uint32_t*>(out->panels.view().data);
   exec.pool.parallel_for(count, grain(0.2 * static_cast<double>(size)),
                          [&](std::int64_t begin, std::int64_t end, int) {
                            for (std::int64_t p = begin; p < end; ++p) {
                              const std::int64_t first = p * kPanelColumns;
-                             fill_panel(w, first, std::min<std::int64_t>(kPanelColumns, out->n - first),
-                                        out->panels.data() + p * size);
+                             fill_panel(w, first,
+                                        std::min<std::int64_t>(kPanelColumns, out->n - first),
+                                        panels + p * size);
                            }
                          });
 }
@@ -122,11 +126,12 @@ void widen_row(float* out, const ConstTensorView& x, std::int64_t row) {
 }
 
 void fill_wide(Exec& exec, const ConstTensorView& w, Weight* out) {
-  out->wide.resize(static_cast<std::size_t>(out->n * out->k));
+  if (out->wide.size() != out->n * out->k) out->wide = Tensor(DType::kF32, {out->n, out->k});
+  float* wide = out->wide.data<float>();
   exec.pool.parallel_for(out->n, grain(0.5 * static_cast<double>(out->k)),
                          [&](std::int64_t begin, std::int64_t end, int) {
                            for (std::int64_t n = begin; n < end; ++n) {
-                             widen_row(out->wide.data() + n * out->k, w, n);
+                             widen_row(wide + n * out->k, w, n);
                            }
                          });
 }
@@ -139,34 +144,47 @@ void fill(Exec& exec, const ConstTensorView& w, bool panels, bool library, Weigh
   if (library && !onednn_bf16()) fill_wide(exec, w, out);
 }
 
-void run_panels(Exec& exec, const GemmArgs& args, const Weight& w, std::int64_t row,
+// Tasks are some rows by some panels; a thread widens the rows it works on.
+void run_panels(Exec& exec, const GemmArgs& args, const Weight& w, std::int64_t first,
                 std::int64_t rows) {
-  constexpr std::int64_t kGroup = kPanelColumns;
+  constexpr std::int64_t kRows = 60;
   const std::int64_t lda = up(w.k, 2);
+  const std::int64_t groups = up(w.n, kPanelColumns) / kPanelColumns;
+  const std::int64_t chunks = up(rows, kRows) / kRows;
   Workspace::Frame frame(exec.workspace);
-  float* a = frame.take<float>(rows * lda);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    a[r * lda + lda - 1] = 0.0f;
-    widen_row(a + r * lda, args.a, row + r);
-  }
-  const double ns = 0.01 * static_cast<double>(std::max<std::int64_t>(rows, 4) * kGroup * w.k);
+  const std::int64_t size = up(std::min(rows, kRows) * lda, 16);
+  float* scratch = frame.take<float>(size * exec.pool.num_threads());
+  const std::int64_t task_rows = std::clamp<std::int64_t>(rows, 4, kRows);
+  const double ns = 0.02 * static_cast<double>(task_rows * kPanelColumns * w.k);
   exec.pool.parallel_for(
-      up(w.n, kGroup) / kGroup, grain(ns), [&](std::int64_t begin, std::int64_t end, int) {
-        const std::int64_t column = begin * kGroup;
-        PanelProduct product;
-        product.a = a;
-        product.lda = lda;
-        product.panels = w.panels.data() + column * ((w.k + 1) / 2);
-        product.k = w.k;
-        product.c_is_f32 = args.c.dtype == DType::kF32;
-        product.c = product.c_is_f32
-                        ? static_cast<void*>(args.c.at<float>(row, column))
-                        : static_cast<void*>(args.c.at<std::uint16_t>(row, column));
-        product.ldc = args.c.stride(0);
-        product.bias = args.bias ? args.bias.at<std::uint16_t>(column) : nullptr;
-        product.rows = rows;
-        product.columns = std::min(w.n, end * kGroup) - column;
-        panel_isa()->product(product);
+      chunks * groups, grain(ns), [&](std::int64_t begin, std::int64_t end, int thread) {
+        float* a = scratch + thread * size;
+        while (begin < end) {
+          const std::int64_t chunk = begin / groups;
+          const std::int64_t last = std::min(end, (chunk + 1) * groups);
+          const std::int64_t row = first + chunk * kRows;
+          const std::int64_t column = begin % groups * kPanelColumns;
+          PanelProduct product;
+          product.rows = std::min(kRows, rows - chunk * kRows);
+          for (std::int64_t r = 0; r < product.rows; ++r) {
+            a[r * lda + lda - 1] = 0.0f;
+            widen_row(a + r * lda, args.a, row + r);
+          }
+          product.a = a;
+          product.lda = lda;
+          product.panels =
+              static_cast<const std::uint32_t*>(w.panels.view().data) + column * ((w.k + 1) / 2);
+          product.k = w.k;
+          product.c_is_f32 = args.c.dtype == DType::kF32;
+          product.c =
+              static_cast<char*>(args.c.data) +
+              (row * args.c.stride(0) + column) * static_cast<std::int64_t>(size_of(args.c.dtype));
+          product.ldc = args.c.stride(0);
+          product.bias = args.bias ? args.bias.at<std::uint16_t>(column) : nullptr;
+          product.columns = std::min(w.n, column + (last - begin) * kPanelColumns) - column;
+          panel_isa()->product(product);
+          begin = last;
+        }
       });
 }
 
@@ -209,8 +227,8 @@ class OnednnRun {
       const std::int64_t rows = left >= chunk ? chunk : left >= 32 ? left / 32 * 32 : left;
       for (std::int64_t s = 0; s < slices; ++s) {
         const std::int64_t n = std::min(kSlice, w.n - s * kSlice);
-        const auto& product = find_product(
-            {rows, n, w.k, args.c.dtype == DType::kF32, static_cast<bool>(args.bias)});
+        const auto& product =
+            find_product({rows, n, w.k, args.c.dtype == DType::kF32, static_cast<bool>(args.bias)});
         library_size_ = std::max(library_size_, up(scratch_bytes(product), 64));
         if (copies_a()) a_size_ = std::max(a_size_, up(rows * w.k * 2, 64));
         if (copies_c(n)) c_size_ = std::max(c_size_, up(rows * n * element, 64));
@@ -229,9 +247,7 @@ class OnednnRun {
 
  private:
   bool copies_a() const { return args_.a.shape(0) > 1 && args_.a.stride(0) != w_.k; }
-  bool copies_c(std::int64_t n) const {
-    return args_.c.shape(0) > 1 && args_.c.stride(0) != n;
-  }
+  bool copies_c(std::int64_t n) const { return args_.c.shape(0) > 1 && args_.c.stride(0) != n; }
 
   void run_call(const Call& call, int thread) {
     const std::int64_t column = call.slice * kSlice;
@@ -244,8 +260,7 @@ class OnednnRun {
       copy_rows(dense_a, w_.k * 2, a, args_.a.stride(0) * 2, call.rows, w_.k * 2);
       a = dense_a;
     }
-    char* c = static_cast<char*>(args_.c.data) +
-              (call.row * args_.c.stride(0) + column) * element;
+    char* c = static_cast<char*>(args_.c.data) + (call.row * args_.c.stride(0) + column) * element;
     char* to = copies_c(n) ? library + library_size_ + a_size_ : c;
     run(*call.product, a, *w_.slices[static_cast<std::size_t>(call.slice)],
         args_.bias ? args_.bias.at<bf16>(column) : nullptr, to, library);
@@ -298,7 +313,7 @@ void run_openblas(Exec& exec, const GemmArgs& args, const Weight& w, std::int64_
       }
       cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(rows),
                   static_cast<int>(n), static_cast<int>(w.k), 1.0f, a, static_cast<int>(w.k),
-                  w.wide.data() + column * w.k, static_cast<int>(w.k), 0.0f, c,
+                  w.wide.data<float>() + column * w.k, static_cast<int>(w.k), 0.0f, c,
                   static_cast<int>(n));
       for (std::int64_t r = 0; r < rows; ++r) store_row(args, row + r, column, c + r * n, n);
     }

@@ -27,20 +27,21 @@ std::int64_t part_rows(std::int64_t n, double ns, int threads) {
   return std::max<std::int64_t>(32, up((n + threads - 1) / threads, 32));
 }
 
-void transpose(bf16* out, const ConstTensorView& x, std::int64_t token, std::int64_t tokens,
-               std::int64_t begin, std::int64_t end, std::int64_t padded) {
-  constexpr std::int64_t kBlock = 32;
-  for (std::int64_t t0 = 0; t0 < padded; t0 += kBlock) {
-    for (std::int64_t n0 = begin; n0 < end; n0 += kBlock) {
-      for (std::int64_t n = n0; n < std::min(end, n0 + kBlock); ++n) {
-        bf16* to = out + n * padded;
-        for (std::int64_t t = t0; t < std::min(padded, t0 + kBlock); ++t) {
-          to[t] = t < tokens ? *x.at<bf16>(token + t, n) : bf16{0};
-        }
-      }
+// Columns [begin, begin + columns) of `tokens` rows, without gaps, then zeros up to `padded` rows.
+void copy_columns(bf16* out, const ConstTensorView& x, std::int64_t token, std::int64_t tokens,
+                  std::int64_t padded, std::int64_t begin, std::int64_t columns) {
+  for (std::int64_t t = 0; t < tokens; ++t, out += columns) {
+    const bf16* from = x.at<bf16>(token + t, begin);
+    if (x.stride(1) == 1) {
+      std::copy_n(from, columns, out);
+    } else {
+      for (std::int64_t i = 0; i < columns; ++i) out[i] = from[i * x.stride(1)];
     }
   }
+  std::fill_n(out, (padded - tokens) * columns, bf16{0});
 }
+
+bool is_dense(const ConstTensorView& x) { return x.stride(1) == 1 && x.stride(0) == x.shape(1); }
 
 void add_onednn(Exec& exec, const GemmBackwardWeightArgs& args) {
   const std::int64_t n = args.dw.shape(0);
@@ -50,31 +51,32 @@ void add_onednn(Exec& exec, const GemmBackwardWeightArgs& args) {
   for (std::int64_t token = 0; token < num_tokens; token += kTokens) {
     const std::int64_t tokens = std::min(kTokens, num_tokens - token);
     const std::int64_t padded = up(tokens, kTokenStep);
-    Workspace::Frame frame(exec.workspace);
-    bf16* dy = frame.take<bf16>(n * padded);
-    const bf16* x = args.x.at<bf16>(token);
-    if (tokens < padded || args.x.stride(1) != 1 || args.x.stride(0) != k) {
-      bf16* copy = frame.take<bf16>(padded * k);
-      for (std::int64_t t = 0; t < tokens; ++t) {
-        for (std::int64_t i = 0; i < k; ++i) copy[t * k + i] = *args.x.at<bf16>(token + t, i);
-      }
-      std::fill(copy + tokens * k, copy + padded * k, bf16{0});
-      x = copy;
-    }
     const double ns = 4e-3 * static_cast<double>(n * k) * static_cast<double>(padded);
     const std::int64_t part = part_rows(n, ns, threads);
+    const bool dy_as_is = tokens == padded && part == n && is_dense(args.dy);
+    Workspace::Frame frame(exec.workspace);
+    bf16* dy_copy = dy_as_is ? nullptr : frame.take<bf16>(padded * n);
+    const bf16* x = args.x.at<bf16>(token);
+    if (tokens < padded || !is_dense(args.x)) {
+      bf16* copy = frame.take<bf16>(padded * k);
+      copy_columns(copy, args.x, token, tokens, padded, 0, k);
+      x = copy;
+    }
     const auto& whole = find_sum({part, k, padded});
     const auto& last = n % part == 0 ? whole : find_sum({n % part, k, padded});
     const std::int64_t size = up(std::max(scratch_bytes(whole), scratch_bytes(last)) + 1, 64);
     char* scratch = frame.take<char>(size * threads);
     exec.pool.parallel_for(
         up(n, part) / part, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-          for (std::int64_t i = begin; i < end; ++i) {
-            const std::int64_t row = i * part;
-            const std::int64_t row_end = std::min(n, row + part);
-            transpose(dy, args.dy, token, tokens, row, row_end, padded);
-            run_sum(row_end - row == part ? whole : last, dy + row * padded, x,
-                    args.dw.at<float>(row), scratch + thread * size);
+          for (std::int64_t row = begin * part; row < std::min(n, end * part); row += part) {
+            const std::int64_t rows = std::min(part, n - row);
+            const bf16* dy = args.dy.at<bf16>(token);
+            if (!dy_as_is) {
+              copy_columns(dy_copy + padded * row, args.dy, token, tokens, padded, row, rows);
+              dy = dy_copy + padded * row;
+            }
+            run_sum(rows == part ? whole : last, dy, x, args.dw.at<float>(row),
+                    scratch + thread * size);
           }
         });
   }
@@ -91,23 +93,22 @@ void add_openblas(Exec& exec, const GemmBackwardWeightArgs& args) {
     float* x = frame.take<float>(tokens * k);
     exec.pool.parallel_for(tokens, 64, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t t = begin; t < end; ++t) {
-        for (std::int64_t i = 0; i < n; ++i) dy[t * n + i] = to_f32(*args.dy.at<bf16>(token + t, i));
+        for (std::int64_t i = 0; i < n; ++i)
+          dy[t * n + i] = to_f32(*args.dy.at<bf16>(token + t, i));
         for (std::int64_t i = 0; i < k; ++i) x[t * k + i] = to_f32(*args.x.at<bf16>(token + t, i));
       }
     });
     const double ns = 0.03 * static_cast<double>(n * k) * static_cast<double>(tokens);
     const std::int64_t part = part_rows(n, ns, exec.pool.num_threads());
-    exec.pool.parallel_for(
-        up(n, part) / part, 1, [&](std::int64_t begin, std::int64_t end, int) {
-          use_one_library_thread();
-          for (std::int64_t row = begin * part; row < std::min(n, end * part); row += part) {
-            cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans,
-                        static_cast<int>(std::min(part, n - row)), static_cast<int>(k),
-                        static_cast<int>(tokens), 1.0f, dy + row, static_cast<int>(n), x,
-                        static_cast<int>(k), 1.0f, args.dw.at<float>(row),
-                        static_cast<int>(args.dw.stride(0)));
-          }
-        });
+    exec.pool.parallel_for(up(n, part) / part, 1, [&](std::int64_t begin, std::int64_t end, int) {
+      use_one_library_thread();
+      for (std::int64_t row = begin * part; row < std::min(n, end * part); row += part) {
+        cblas_sgemm(
+            CblasRowMajor, CblasTrans, CblasNoTrans, static_cast<int>(std::min(part, n - row)),
+            static_cast<int>(k), static_cast<int>(tokens), 1.0f, dy + row, static_cast<int>(n), x,
+            static_cast<int>(k), 1.0f, args.dw.at<float>(row), static_cast<int>(args.dw.stride(0)));
+      }
+    });
   }
 }
 
@@ -128,17 +129,17 @@ void bias_backward(Exec& exec, const BiasBackwardArgs& args) {
   const std::int64_t last = *args.cu_seqlens.at<std::int32_t>(num_samples);
   constexpr std::int64_t kColumns = 64;
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (kColumns * (last - first) + 1));
-  exec.pool.parallel_for(up(n, kColumns) / kColumns, grain, [&](std::int64_t begin,
-                                                                std::int64_t end, int) {
-    for (std::int64_t c = begin * kColumns; c < std::min(n, end * kColumns); c += kColumns) {
-      const std::int64_t count = std::min(kColumns, n - c);
-      float sum[kColumns] = {};
-      for (std::int64_t t = first; t < last; ++t) {
-        for (std::int64_t i = 0; i < count; ++i) sum[i] += to_f32(*args.dy.at<bf16>(t, c + i));
-      }
-      for (std::int64_t i = 0; i < count; ++i) *args.dbias.at<float>(c + i) += sum[i];
-    }
-  });
+  exec.pool.parallel_for(
+      up(n, kColumns) / kColumns, grain, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t c = begin * kColumns; c < std::min(n, end * kColumns); c += kColumns) {
+          const std::int64_t count = std::min(kColumns, n - c);
+          float sum[kColumns] = {};
+          for (std::int64_t t = first; t < last; ++t) {
+            for (std::int64_t i = 0; i < count; ++i) sum[i] += to_f32(*args.dy.at<bf16>(t, c + i));
+          }
+          for (std::int64_t i = 0; i < count; ++i) *args.dbias.at<float>(c + i) += sum[i];
+        }
+      });
 }
 
 }  // namespace rlk::production

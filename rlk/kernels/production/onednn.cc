@@ -46,7 +46,8 @@ bool onednn_bf16() {
   return kNative;
 }
 
-// oneDNN asks its OpenMP runtime for the number of threads; which runtime that is, the loader knows.
+// oneDNN asks its OpenMP runtime for the number of threads; which runtime that is, the loader
+// knows.
 void use_one_library_thread() {
   thread_local bool done = false;
   if (done) return;
@@ -140,7 +141,7 @@ const OnednnProduct& find_sum(const OnednnSumShape& s) {
     dnnl::post_ops ops;
     ops.append_sum(1.0f);
     attr.set_post_ops(ops);
-    return dnnl::matmul::primitive_desc({{{s.n, s.t}, kBf16, Dims{s.t, 1}},
+    return dnnl::matmul::primitive_desc({{{s.n, s.t}, kBf16, Dims{1, s.n}},
                                          {{s.t, s.k}, kBf16, Dims{s.k, 1}},
                                          {{s.n, s.k}, kF32, Dims{s.k, 1}}},
                                         attr, engine());

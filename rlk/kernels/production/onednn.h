@@ -34,7 +34,7 @@ std::int64_t scratch_bytes(const OnednnProduct& product);
 void run(const OnednnProduct& product, const void* a, const OnednnWeight& w, const void* bias,
          void* c, void* scratch);
 
-// c[n,k] = c[n,k] + sum_t a[n,t] * b[t,k], bf16 operands and f32 result without gaps
+// c[n,k] = c[n,k] + sum_t a[t,n] * b[t,k], bf16 operands and f32 result without gaps
 struct OnednnSumShape {
   std::int64_t n, k, t;
   auto operator<=>(const OnednnSumShape&) const = default;

@@ -17,8 +17,8 @@ struct PanelProduct {
   std::int64_t k;
   void* c;  // [rows, columns]
   std::int64_t ldc;
-  bool c_is_f32;                // else bf16
-  const std::uint16_t* bias;    // [columns] or absent
+  bool c_is_f32;              // else bf16
+  const std::uint16_t* bias;  // [columns] or absent
   std::int64_t rows;
   std::int64_t columns;
 };

@@ -57,11 +57,10 @@ void rms_norm_backward(Exec& exec, const RmsNormBackwardArgs& args) {
     return reference::rms_norm_backward(exec, args);
   }
   for_each_run(exec, args.x, 0.4, [&](std::int64_t t, std::int64_t rows) {
-    rows_isa().rms_norm_backward(args.dx.at<std::uint16_t>(t), row_stride(args.dx),
-                                 args.dy.at<std::uint16_t>(t), row_stride(args.dy),
-                                 args.x.at<std::uint16_t>(t), row_stride(args.x),
-                                 args.w.at<std::uint16_t>(), args.q.at<float>(t),
-                                 row_stride(args.q), rows, args.x.shape(2));
+    rows_isa().rms_norm_backward(
+        args.dx.at<std::uint16_t>(t), row_stride(args.dx), args.dy.at<std::uint16_t>(t),
+        row_stride(args.dy), args.x.at<std::uint16_t>(t), row_stride(args.x),
+        args.w.at<std::uint16_t>(), args.q.at<float>(t), row_stride(args.q), rows, args.x.shape(2));
   });
 }
 
@@ -195,37 +194,36 @@ void logprob(Exec& exec, const LogprobArgs& args) {
 
 void logprob_backward(Exec& exec, const LogprobBackwardArgs& args) {
   if (!dense(1, args.logits, args.dlogits)) return reference::logprob_backward(exec, args);
-  for_each_row(
-      exec, args.logits, args.params, args.num_params, 1.0,
-      [&](std::int64_t t, const SamplingParams& params, const auto& read) {
-        std::uint16_t* dz = args.dlogits.at<std::uint16_t>(t);
-        const std::int64_t n = args.logits.shape(1);
-        const std::int32_t target = *args.targets.at<std::int32_t>(t);
-        const float g = *args.g.at<float>(t);
-        const float g_entropy = args.g_entropy ? *args.g_entropy.at<float>(t) : 0.0f;
-        std::fill(dz + n, dz + args.dlogits.shape(1), std::uint16_t{0});
-        const auto zero_row = [&] { std::fill_n(dz, n, std::uint16_t{0}); };
-        if (target == kIgnoreIndex || (g == 0.0f && g_entropy == 0.0f)) return zero_row();
-        SoftmaxRow row;
-        SoftmaxSums sums{};
-        bool ok = read(&row) && target_takes_part(row, target);
-        if (ok) sums = rows_isa().softmax_sums(row, g_entropy != 0.0f);
-        if (!ok || sums.bad) {
-          zero_row();
-          return exec.fault.report(t);
-        }
-        const float log_sum = std::log(sums.sum);
-        const float scale = reference::inverse_temperature(params);
-        const float entropy = log_sum - sums.weighted / sums.sum;
-        rows_isa().softmax_gradient(
-            dz, row, {sums.max, 1.0f / sums.sum, log_sum, entropy, g, g_entropy, scale});
-        // The target's element again, with its own 1.
-        const float z = row.x[target] * row.scale - sums.max;
-        const float p = std::exp(z) / sums.sum;
-        float d = (1.0f - p) * g;
-        if (g_entropy != 0.0f) d -= p * ((z - log_sum) + entropy) * g_entropy;
-        dz[target] = numerics::to_bf16(d * scale).bits;
-      });
+  for_each_row(exec, args.logits, args.params, args.num_params, 1.0,
+               [&](std::int64_t t, const SamplingParams& params, const auto& read) {
+                 std::uint16_t* dz = args.dlogits.at<std::uint16_t>(t);
+                 const std::int64_t n = args.logits.shape(1);
+                 const std::int32_t target = *args.targets.at<std::int32_t>(t);
+                 const float g = *args.g.at<float>(t);
+                 const float g_entropy = args.g_entropy ? *args.g_entropy.at<float>(t) : 0.0f;
+                 std::fill(dz + n, dz + args.dlogits.shape(1), std::uint16_t{0});
+                 const auto zero_row = [&] { std::fill_n(dz, n, std::uint16_t{0}); };
+                 if (target == kIgnoreIndex || (g == 0.0f && g_entropy == 0.0f)) return zero_row();
+                 SoftmaxRow row;
+                 SoftmaxSums sums{};
+                 bool ok = read(&row) && target_takes_part(row, target);
+                 if (ok) sums = rows_isa().softmax_sums(row, g_entropy != 0.0f);
+                 if (!ok || sums.bad) {
+                   zero_row();
+                   return exec.fault.report(t);
+                 }
+                 const float log_sum = std::log(sums.sum);
+                 const float scale = reference::inverse_temperature(params);
+                 const float entropy = log_sum - sums.weighted / sums.sum;
+                 rows_isa().softmax_gradient(
+                     dz, row, {sums.max, 1.0f / sums.sum, log_sum, entropy, g, g_entropy, scale});
+                 // The target's element again, with its own 1.
+                 const float z = row.x[target] * row.scale - sums.max;
+                 const float p = std::exp(z) / sums.sum;
+                 float d = (1.0f - p) * g;
+                 if (g_entropy != 0.0f) d -= p * ((z - log_sum) + entropy) * g_entropy;
+                 dz[target] = numerics::to_bf16(d * scale).bits;
+               });
 }
 
 void grad_norm(Exec& exec, const GradNormArgs& args) {

@@ -7,10 +7,10 @@
 namespace rlk::production {
 
 struct SoftmaxRow {
-  const float* x;   // logits; z = x * scale
+  const float* x;  // logits; z = x * scale
   std::int64_t n;
   float scale;
-  bool filtered;    // -inf stands for a token that takes no part
+  bool filtered;  // -inf stands for a token that takes no part
 };
 
 struct SoftmaxSums {
@@ -32,9 +32,9 @@ struct SoftmaxGradient {
 
 struct RowsIsa {
   // y = x * q * w; returns the first row whose sum of squares is not finite, or -1. q may be null.
-  std::int64_t (*rms_norm)(std::uint16_t* y, std::int64_t y_stride, float* q,
-                           std::int64_t q_stride, const std::uint16_t* x, std::int64_t x_stride,
-                           const std::uint16_t* w, std::int64_t rows, std::int64_t n, float eps);
+  std::int64_t (*rms_norm)(std::uint16_t* y, std::int64_t y_stride, float* q, std::int64_t q_stride,
+                           const std::uint16_t* x, std::int64_t x_stride, const std::uint16_t* w,
+                           std::int64_t rows, std::int64_t n, float eps);
   void (*rms_norm_backward)(std::uint16_t* dx, std::int64_t dx_stride, const std::uint16_t* dy,
                             std::int64_t dy_stride, const std::uint16_t* x, std::int64_t x_stride,
                             const std::uint16_t* w, const float* q, std::int64_t q_stride,

@@ -7,9 +7,9 @@ using rlk::cpu::LogprobIsa;
 using rlk::cpu::LogprobSums;
 using rlk::cpu::SampleDraw;
 
-constexpr float kLowest = -0x1p30f;   // below it a logit takes no part
-constexpr float kHighest = 0x1p30f;   // above it a logit is an error
-constexpr float kFar = 0x1p12f;       // from here on n and f come from f64
+constexpr float kLowest = -0x1p30f;       // below it a logit takes no part
+constexpr float kHighest = 0x1p30f;       // above it a logit is an error
+constexpr float kFar = 0x1p12f;           // from here on n and f come from f64
 constexpr std::int32_t kNowhere = -1024;  // n - 16B of a logit without a bin
 constexpr std::int32_t kInfinityBits = 0x7f800000;
 
@@ -120,8 +120,8 @@ inline Range range_of(const float* x, std::int64_t n) {
 }
 
 // Sums T_k of v * 2^(d + 16k) mod 2^64 over the terms with d + 16k >= 0, d = n - 16B. A term of bin
-// B-j is in T_k for every k >= j, there as 2^(16(k-j)) times its share of the bin; the bins are less
-// than 2^63, so they follow exactly. That needs no mask per bin.
+// B-j is in T_k for every k >= j, there as 2^(16(k-j)) times its share of the bin; the bins are
+// less than 2^63, so they follow exactly. That needs no mask per bin.
 struct NestedSums {
   L t[4];
 
@@ -241,14 +241,15 @@ inline void gradient_row(std::uint16_t* dz, const LogprobGradient& row, const fl
   const M all_lanes = first_lanes(kWidth);
   std::int64_t k = 0;
   for (; k + kWidth <= n; k += kWidth) {
-    store_bf16(dz + k, gradient_of<kWide, kEntropy>(row, load(x + k), all_lanes,
-                                                    equal(distance, none)));
+    store_bf16(dz + k,
+               gradient_of<kWide, kEntropy>(row, load(x + k), all_lanes, equal(distance, none)));
     distance = distance + step;
   }
   if (k < n) {
     const int count = static_cast<int>(n - k);
-    store_bf16_n(dz + k, gradient_of<kWide, kEntropy>(row, load_n(x + k, count),
-                                                      first_lanes(count), equal(distance, none)),
+    store_bf16_n(dz + k,
+                 gradient_of<kWide, kEntropy>(row, load_n(x + k, count), first_lanes(count),
+                                              equal(distance, none)),
                  count);
   }
 }
@@ -352,8 +353,8 @@ inline void best_of(BestToken* out, const float* x, std::int64_t n, float scale,
   store(lane_ids, best.id);
   for (int i = 0; i < kWidth; ++i) {
     if (!(scores[i] > -__builtin_inff())) continue;
-    const bool better = !out->any || scores[i] > out->score ||
-                        (scores[i] == out->score && lane_ids[i] < out->id);
+    const bool better =
+        !out->any || scores[i] > out->score || (scores[i] == out->score && lane_ids[i] < out->id);
     if (!better) continue;
     out->any = true;
     out->score = scores[i];

@@ -140,7 +140,8 @@ inline void weight_columns(float* dw, const std::uint16_t* dy, std::int64_t dy_s
 #pragma GCC unroll 4
     for (int i = 0; i < kGroup; ++i) {
       const std::int64_t at = i * kWidth;
-      acc[i] = fma(load_bf16(dy + r * dy_stride + at), load_bf16(x + r * x_stride + at) * s, acc[i]);
+      acc[i] =
+          fma(load_bf16(dy + r * dy_stride + at), load_bf16(x + r * x_stride + at) * s, acc[i]);
     }
   }
 #pragma GCC unroll 4

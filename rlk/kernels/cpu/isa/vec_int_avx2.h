@@ -11,9 +11,7 @@ struct L {
 };
 
 inline L set1_i64(std::int64_t x) { return {_mm256_set1_epi64x(x)}; }
-inline void store(std::int64_t* p, L x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.v);
-}
+inline void store(std::int64_t* p, L x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.v); }
 inline L operator+(L a, L b) { return {_mm256_add_epi64(a.v, b.v)}; }
 inline L operator&(L a, L b) { return {_mm256_and_si256(a.v, b.v)}; }
 // 0 where the count is not in [0, 64)

@@ -151,7 +151,9 @@ inline void decode_values_of(const DecodeRow& row, std::int64_t lds) {
       prefetch_row(row.v[j + kKeys + i], row.d);
     }
     continue_chains(row.o, row.ld, Left{row.s + j, lds, 1}, Bf16Rows{row.v + j, 0}, row.heads,
-                    row.d, [n](int, int) { return Span{0, n}; });
+                    row.d, [n](int, int) {
+                      return Span{0, n};
+                    });
   }
 }
 

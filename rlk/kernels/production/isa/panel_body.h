@@ -22,8 +22,8 @@ void panel_tile(const PanelProduct& t, std::int64_t row, std::int64_t column) {
   constexpr int kAhead = 16 * kPanelColumns;  // pairs that are asked for before their use
   const std::int64_t pairs = (t.k + 1) / 2;
   const float* a = t.a + row * t.lda;
-  const std::uint32_t* w = t.panels + column / kPanelColumns * pairs * kPanelColumns +
-                           column % kPanelColumns;
+  const std::uint32_t* w =
+      t.panels + column / kPanelColumns * pairs * kPanelColumns + column % kPanelColumns;
   const I upper = set1(static_cast<std::int32_t>(0xffff0000u));
   for (std::int64_t p = 0; p < pairs; ++p, a += 2, w += kPanelColumns) {
     F low[kVectors], high[kVectors];
@@ -89,25 +89,33 @@ void product(const PanelProduct& t) {
   for (; column < t.columns; column += kWidth) panel_columns<1>(t, column);
 }
 
+// A square of kWidth rows by kWidth pairs.
+inline void pack_square(std::uint32_t* to, const std::uint16_t* const* row, std::int64_t element) {
+  I x[kWidth];
+#pragma GCC unroll 16
+  for (int i = 0; i < kWidth; ++i) x[i] = load_pairs(row[i] + element);
+  transpose(x);
+#pragma GCC unroll 16
+  for (int i = 0; i < kWidth; ++i) {
+    store(reinterpret_cast<std::int32_t*>(to + i * kPanelColumns), x[i]);
+  }
+}
+
 void pack(std::uint32_t* panel, const std::uint16_t* w, std::int64_t row_stride, std::int64_t rows,
           std::int64_t pairs) {
   for (std::int64_t j = 0; j < rows; j += kWidth) {
     const std::uint16_t* row[kWidth];
     for (int i = 0; i < kWidth; ++i) row[i] = w + (j + i < rows ? j + i : rows - 1) * row_stride;
-    for (std::int64_t p = 0; p < pairs; p += kWidth) {
-      const int count = pairs - p < kWidth ? static_cast<int>(pairs - p) : kWidth;
-      I x[kWidth];
-      if (count == kWidth) {
+    std::int64_t p = 0;
+    for (; p + kWidth <= pairs; p += kWidth) pack_square(panel + p * kPanelColumns + j, row, 2 * p);
+    if (p == pairs) continue;
+    const int count = static_cast<int>(pairs - p);
+    I x[kWidth];
 #pragma GCC unroll 16
-        for (int i = 0; i < kWidth; ++i) x[i] = load_pairs(row[i] + 2 * p);
-      } else {
-#pragma GCC unroll 16
-        for (int i = 0; i < kWidth; ++i) x[i] = load_pairs_n(row[i] + 2 * p, count);
-      }
-      transpose(x);
-      for (int i = 0; i < count; ++i) {
-        store(reinterpret_cast<std::int32_t*>(panel + (p + i) * kPanelColumns + j), x[i]);
-      }
+    for (int i = 0; i < kWidth; ++i) x[i] = load_pairs_n(row[i] + 2 * p, count);
+    transpose(x);
+    for (int i = 0; i < count; ++i) {
+      store(reinterpret_cast<std::int32_t*>(panel + (p + i) * kPanelColumns + j), x[i]);
     }
   }
 }

@@ -1,0 +1,30 @@
+// Mode audit: a second set of outputs, compared with the first byte for byte.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rlk/core/tensor.h"
+
+namespace rlk {
+
+class Audit {
+ public:
+  // Points `view` at a copy of what it holds; keeps where the original is.
+  void redirect(TensorView& view);
+
+  // Holds every copy against its original; adds to the counts.
+  void compare(std::int64_t& compared, std::int64_t& mismatches) const;
+
+ private:
+  struct Pair {
+    ConstTensorView original;
+    Tensor copy;
+  };
+  std::vector<Pair> pairs_;
+};
+
+// A copy of the view without gaps.
+Tensor gather(const ConstTensorView& view);
+
+}  // namespace rlk
