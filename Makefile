@@ -3,7 +3,8 @@
 #   make setup     install the Debian packages that are missing (needs root or sudo)
 #   make demo      setup, build, the main job on the CPU by both routes, and the report
 #   make test      setup, build, all tests but the long ones
-#   make test-long the long ones: exhaustive sweeps
+#   make test-long the long ones: exhaustive sweeps, more random cases
+#   make fuzz      the parsers under libFuzzer, each for SECONDS (default 60)
 #   make asan      the tests under the address and undefined-behaviour sanitizers
 #   make install   install under PREFIX (default /usr/local)
 
@@ -11,7 +12,7 @@ JOBS   ?= $(shell nproc)
 PREFIX ?= /usr/local
 DEMO   ?= runs/demo
 
-.PHONY: all setup configure build demo test test-long asan install clean
+.PHONY: all setup configure build demo test test-long fuzz asan install clean
 
 all: build
 
@@ -34,13 +35,19 @@ test: setup configure
 test-long: setup build
 	@ctest --test-dir build --output-on-failure -L long
 
+fuzz: setup
+	@test -f build-fuzz/build.ninja || cmake --preset fuzz
+	@cmake --build --preset fuzz -j $(JOBS)
+	@tools/fuzz build-fuzz $(or $(SECONDS),60)
+
 asan: setup
 	@cmake --preset asan
 	@cmake --build --preset asan -j $(JOBS)
 	@ctest --preset asan -j $(JOBS)
 
 install: build
+	@cmake --build --preset cpu -j $(JOBS) --target rlk_c
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-asan build-clang
+	rm -rf build build-asan build-clang build-fuzz

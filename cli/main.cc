@@ -81,6 +81,7 @@ int main(int argc, char** argv) {
   rlk::cli::add_compare(app, exit_code);
   rlk::cli::add_report(app, exit_code);
   rlk::cli::add_contract(app, exit_code);
+  rlk::cli::add_conform(app, exit_code);
   rlk::cli::add_env(app, exit_code);
   const int code = run(app, argc, argv, exit_code);
   if (std::fflush(stdout) != 0) {

@@ -51,8 +51,13 @@ int run(const Arguments& a) {
   TrainerOptions options;
   for (const RecordSample& s : record.samples) {
     samples.push_back(to_sample(s));
-    options.max_model_len = std::max(options.max_model_len,
-                                     static_cast<std::int64_t>(samples.back().token_ids.size()));
+    const auto length = static_cast<std::int64_t>(samples.back().token_ids.size());
+    if (length > model.config.max_position_embeddings) {
+      fail(ErrorCode::kInvalidArgument,
+           "{}: step {}, sample {} has {} tokens, the model's max_position_embeddings is {}",
+           a.record, s.step, s.sample, length, model.config.max_position_embeddings);
+    }
+    options.max_model_len = std::max(options.max_model_len, length);
   }
   if (samples.empty()) fail(ErrorCode::kFormat, "{}: no sample to score", a.record);
   Context ctx(contract, all_ops(a.route == "strict" ? Mode::kStrict : Mode::kOff), a.threads);

@@ -2,6 +2,9 @@
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
@@ -9,6 +12,7 @@ endif()
 set(RLK_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined)")
 
 add_library(rlk_flags INTERFACE)
+target_compile_features(rlk_flags INTERFACE cxx_std_20)
 # The contract says where two roundings become one: only where it writes fma().
 set(RLK_FLOAT_FLAGS -ffp-contract=off -fno-fast-math)
 set(RLK_WARNING_FLAGS -Wall -Wextra -Wpedantic -Werror)
@@ -28,6 +32,7 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 

@@ -84,11 +84,14 @@ void refuse_what_changes_results(FieldReader& root) {
 // The old key rope_scaling and the new rope_parameters may both describe plain RoPE only.
 void check_rope_kind(FieldReader& root, const char* key) {
   FieldReader rope = root.object(key);
+  for (const char* name : {"rope_type", "type"}) {  // first: the name of the kind says most
+    if (rope.has(name) && rope.required<std::string>(name) != "default") {
+      unsupported(rope, name, "\"default\" is");
+    }
+  }
   for (const std::string& name : rope.keys()) {
-    if (!rope.has(name) || name == "rope_theta") continue;
-    if (name == "rope_type" || name == "type") {
-      if (rope.required<std::string>(name) != "default") unsupported(rope, name, "\"default\" is");
-    } else if (name == "partial_rotary_factor") {
+    if (!rope.has(name) || name == "rope_theta" || name == "rope_type" || name == "type") continue;
+    if (name == "partial_rotary_factor") {
       if (rope.required<double>(name) != 1.0) unsupported(rope, name, "1 is");
     } else {
       unsupported(rope, name, "RoPE without scaling (rope_type \"default\") is");

@@ -17,7 +17,7 @@ void adamw(Context& ctx, const AdamwArgs& a) {
 
 void grad_norm(Context& ctx, const GradNormArgs& a) {
   constexpr Op op = Op::grad_norm;
-  RLK_ASSERT(a.norm);
+  if (!a.norm) fail(ErrorCode::kInvalidArgument, "{}: norm is absent", ctx.where(op));
   ConstTensorView total;
   total.layout = Layout({0});
   for (std::int64_t i = 0; i < a.num_grads; ++i) {
@@ -25,6 +25,9 @@ void grad_norm(Context& ctx, const GradNormArgs& a) {
     if (g.dtype != DType::kF32 || !g.layout.contiguous()) {
       fail(ErrorCode::kDtype, "{}: gradient {} is {} {}, expected F32 without gaps", ctx.where(op),
            i, to_string(g.dtype), g.layout.to_string());
+    }
+    if (!g && g.layout.size() > 0) {
+      fail(ErrorCode::kInvalidArgument, "{}: gradient {} is absent", ctx.where(op), i);
     }
     total.layout.shape[0] += g.layout.size();
   }

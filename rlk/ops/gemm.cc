@@ -1,5 +1,7 @@
 #include "rlk/ops/gemm.h"
 
+#include <algorithm>
+
 #include "rlk/ops/dispatch.h"
 
 namespace rlk {
@@ -26,7 +28,8 @@ void gemm(Context& ctx, const GemmArgs& a) {
   }
   check_tensor(ctx, op, "c", a.c, a.c.dtype, {m, n});
   if (a.bias) check_tensor(ctx, op, "bias", a.bias, DType::kBF16, {n});
-  if (a.segments[0] + a.segments[1] + a.segments[2] != k) {
+  const auto [least, most] = std::minmax_element(a.segments.begin(), a.segments.end());
+  if (*least < 0 || *most > k || a.segments[0] + a.segments[1] + a.segments[2] != k) {
     fail(ErrorCode::kShape, "{}: segments {} + {} + {} do not make K = {}", ctx.where(op),
          a.segments[0], a.segments[1], a.segments[2], k);
   }

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "rlk/core/error.h"
+#include "rlk/ops/dispatch.h"
 #include "rlk/ops/gemm.h"
 #include "rlk/ops/logprob.h"
 
@@ -34,6 +34,40 @@ void logits_tile(Context& ctx, const LinearLogpArgs& a, std::int64_t begin, std:
   gemm(ctx, product);
 }
 
+// Everything that is cut into tiles, before any write; gemm and logprob check the rest.
+void check(const Context& ctx, const LinearLogpArgs& a) {
+  const std::int64_t num_tokens = a.hidden.shape(0), vocab_padded = a.head.shape(0);
+  check_tensor(ctx, Op::gemm, "hidden", a.hidden, DType::kBF16, {num_tokens, kAnySize});
+  check_tensor(ctx, Op::gemm, "head", a.head, DType::kBF16, {vocab_padded, a.hidden.shape(1)});
+  if (a.vocab_size < 0 || a.vocab_size > vocab_padded) {
+    fail(ErrorCode::kShape, "{}: vocab_size is {}, the head has {} rows", ctx.where(Op::logprob),
+         a.vocab_size, vocab_padded);
+  }
+  check_tensor(ctx, Op::logprob, "targets", a.targets, DType::kI32, {num_tokens});
+  if (num_tokens > 0 && (!a.params || (a.num_params != 1 && a.num_params != num_tokens))) {
+    fail(ErrorCode::kInvalidArgument, "{}: {} sampling params for {} rows; expected 1 or one each",
+         ctx.where(Op::logprob), a.params ? a.num_params : 0, num_tokens);
+  }
+}
+
+void check(const Context& ctx, const LinearLogpArgs& a, const LinearLogpBackwardArgs& b) {
+  check(ctx, a);
+  const std::int64_t num_tokens = a.hidden.shape(0), hidden_size = a.hidden.shape(1);
+  constexpr Op op = Op::logprob_backward;
+  check_tensor(ctx, op, "d_hidden", b.d_hidden, DType::kBF16, {num_tokens, hidden_size});
+  check_tensor(ctx, op, "g", b.g, DType::kF32, {num_tokens});
+  if (b.g_entropy) check_tensor(ctx, op, "g_entropy", b.g_entropy, DType::kF32, {num_tokens});
+  check_tensor(ctx, op, "group_ends", b.group_ends, DType::kI64, {kAnySize});
+  for (std::int64_t i = 0, last = 0; i < b.group_ends.shape(0); ++i) {
+    const std::int64_t end = *b.group_ends.at<std::int64_t>(i);
+    if (end < last || end > num_tokens) {
+      fail(ErrorCode::kInvalidArgument, "{}: group_ends[{}] = {}, expected {} to {}",
+           ctx.where(op), i, end, last, num_tokens);
+    }
+    last = end;
+  }
+}
+
 const SamplingParams* params_from(const LinearLogpArgs& a, std::int64_t begin) {
   return a.num_params == 1 ? a.params : a.params + begin;
 }
@@ -42,6 +76,9 @@ const SamplingParams* params_from(const LinearLogpArgs& a, std::int64_t begin) {
 
 void linear_logp(Context& ctx, const LinearLogpArgs& a) {
   const std::int64_t num_tokens = a.hidden.shape(0);
+  check(ctx, a);
+  check_tensor(ctx, Op::logprob, "logp", a.logp, DType::kF32, {num_tokens});
+  if (a.entropy) check_tensor(ctx, Op::logprob, "entropy", a.entropy, DType::kF32, {num_tokens});
   const std::int64_t tile = tile_rows(a.vocab_size);
   Workspace::Frame frame(ctx.workspace());
   float* buffer = frame.take<float>(std::min(tile, num_tokens) * a.vocab_size);
@@ -61,6 +98,7 @@ void linear_logp(Context& ctx, const LinearLogpArgs& a) {
 }
 
 void linear_logp_backward(Context& ctx, const LinearLogpArgs& a, const LinearLogpBackwardArgs& b) {
+  check(ctx, a, b);
   const std::int64_t num_tokens = a.hidden.shape(0), vocab_padded = a.head.shape(0);
   const std::int64_t tile = tile_rows(a.vocab_size);
   Workspace::Frame frame(ctx.workspace());

@@ -278,8 +278,6 @@ TEST_F(OpErrors, LossAndOptimizerRefuseWhatIsNotFinite) {
 }
 
 TEST(Context, RefusesModesAndProfilesThatAreNotThere) {
-  expect_error(ErrorCode::kUnsupported, {"audit", "strict"},
-               [] { Context({}, all_ops(Mode::kAudit), 1); });
   Contract contract;
   contract.profile = Profile::kSm90;
   expect_error(ErrorCode::kNotAvailable, {"sm90", "portable"},

@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/verbs.h"
+#include "rlk/core/error.h"
+#include "rlk/io/files.h"
+#include "rlk/ops/context.h"
+#include "rlk/verify/admission_file.h"
+#include "rlk/verify/conform.h"
+
+namespace rlk::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> ops;
+  std::vector<std::string> backends;
+  std::string contract;
+  std::string out;
+  int threads = 2;
+  bool json = false;
+  bool digest = false;
+};
+
+std::vector<const KernelTable*> tables_of(const std::vector<std::string>& names) {
+  if (names.empty()) return {&cpu_kernels()};
+  if (names == std::vector<std::string>{"all"}) {
+    std::vector<const KernelTable*> tables = all_backends();
+    std::erase(tables, &reference_kernels());
+    return tables;
+  }
+  std::vector<const KernelTable*> tables;
+  for (const std::string& name : names) tables.push_back(&find_backend(name));
+  return tables;
+}
+
+ConformOptions options_of(const Arguments& a) {
+  ConformOptions options;
+  if (!a.contract.empty()) options.contract = parse_contract(read_file(a.contract), a.contract);
+  for (const std::string& name : a.ops) options.ops.push_back(parse_op(name));
+  options.backends = tables_of(a.backends);
+  options.threads = a.threads;
+  return options;
+}
+
+void print_table(const Admission& admission) {
+  std::int64_t admitted = 0;
+  const std::vector<AdmissionEntry> entries = admission.entries();
+  for (const AdmissionEntry& entry : entries) {
+    admitted += entry.admitted;
+    fmt::print("{:<26}{:<12}{:<10}{:>5} vectors\n", to_string(entry.op), entry.backend,
+               entry.admitted ? "admitted" : "refused", entry.vectors);
+    if (!entry.admitted) fmt::print("    {}\n", entry.reason);
+  }
+  fmt::print("{} of {} admitted\n", admitted, entries.size());
+}
+
+// Kernels that are not ours may be refused, unless they are all that was asked for.
+int exit_code_of(const Admission& admission, const std::vector<const KernelTable*>& backends) {
+  const bool only_production = backends.size() == 1 && backends[0] == &production_kernels();
+  for (const AdmissionEntry& entry : admission.entries()) {
+    if (entry.admitted) continue;
+    if (only_production || entry.backend != production_kernels().backend) return kDiffers;
+  }
+  return kOk;
+}
+
+// What other backends and operators the record on disk knows stays in it.
+Admission merged(const std::string& path, const Admission& admission) {
+  if (!file_exists(path)) return admission;
+  try {
+    Admission all = read_admission(path, admission.key());
+    for (AdmissionEntry& entry : admission.entries()) all.add(std::move(entry));
+    return all;
+  } catch (const Error& e) {
+    fmt::print(stderr, "{}; writing a new record\n", e.what());
+    return admission;
+  }
+}
+
+void write_record(const Arguments& a, const Admission& admission) {
+  const std::string path = a.out.empty() ? admission_path(admission.key()) : a.out;
+  try {
+    if (path.empty()) fail(ErrorCode::kIo, "neither XDG_CACHE_HOME nor HOME is set");
+    write_admission(path, merged(path, admission));
+    fmt::print(stderr, "{}\n", path);
+  } catch (const Error& e) {
+    if (!a.out.empty()) throw;
+    fmt::print(stderr, "the admission record is not written: {}\n", e.what());
+  }
+}
+
+int run(const Arguments& a) {
+  const ConformOptions options = options_of(a);
+  if (a.digest) {
+    for (const KernelTable* table : options.backends) {
+      const std::string digest = conform_digest(options, *table);
+      if (a.json) {
+        const nlohmann::json out = {{"backend", table->backend}, {"digest", digest}};
+        fmt::print("{}\n", out.dump());
+      } else {
+        fmt::print("{}\n", digest);
+      }
+    }
+    return kOk;
+  }
+  const Admission admission = conform(options, [](Op op) {
+    if (stderr_is_terminal()) fmt::print(stderr, "\r\x1b[K{}", to_string(op));
+  });
+  if (stderr_is_terminal()) fmt::print(stderr, "\r\x1b[K");
+  if (a.json) {
+    fmt::print("{}", to_json(admission));
+  } else {
+    print_table(admission);
+  }
+  write_record(a, admission);
+  return exit_code_of(admission, options.backends);
+}
+
+}  // namespace
+
+void add_conform(CLI::App& app, int& exit_code) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* verb = app.add_subcommand(
+      "conform", "Try kernels for admission to mode strict, against the reference");
+  verb->add_option("--op", a->ops, "Operators, with commas between; default: all")->delimiter(',');
+  verb->add_option("--backend", a->backends,
+                   "reference, cpu.scalar, cpu.avx2, cpu.avx512, production; all: every one but the "
+                   "reference. Default: the best of cpu for this machine")
+      ->delimiter(',');
+  verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
+  verb->add_option("--threads", a->threads, "Threads of the kernels that are tried; 0: all")
+      ->check(CLI::Range(0, 1024));
+  verb->add_option("--out", a->out, "Admission record (JSON); default: in the user's cache folder");
+  verb->add_flag("--json", a->json, "Print the record");
+  verb->add_flag("--digest", a->digest,
+                 "Print one SHA-256 over all results; every build and instruction set gives the same. "
+                 "Writes no record");
+  verb->callback([a, &exit_code] { exit_code = run(*a); });
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,146 @@
+#include "rlk/verify/admission_file.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "rlk/core/digest.h"
+#include "rlk/core/error.h"
+#include "rlk/io/files.h"
+#include "rlk/io/json.h"
+#include "rlk/ops/context.h"
+#include "rlk/verify/conform.h"
+
+namespace rlk {
+namespace {
+
+constexpr const char* kFormatName = "rlk-admission";
+constexpr std::int64_t kVersion = 1;
+
+nlohmann::ordered_json key_json(const AdmissionKey& key) {
+  return {{"build", key.build}, {"device", key.device}, {"contract_digest", key.contract_digest}};
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+void check_key(const std::string& path, const AdmissionKey& found, const AdmissionKey& expected) {
+  std::string text;
+  const auto compare = [&](const char* field, const std::string& a, const std::string& b) {
+    if (a == b) return;
+    text += fmt::format("{}{} is {}, here it is {}", text.empty() ? "" : "; ", field, a, b);
+  };
+  compare("build", found.build, expected.build);
+  compare("device", found.device, expected.device);
+  compare("contract_digest", found.contract_digest, expected.contract_digest);
+  if (!text.empty()) {
+    fail(ErrorCode::kContract, "{}: an admission record of something else: {}", path, text);
+  }
+}
+
+// All operators of the contract's table have an entry.
+bool complete(const Admission& admission) {
+  for (int i = 0; i < kNumOps; ++i) {
+    const Op op = static_cast<Op>(i);
+    if (op != Op::pack_weight && !admission.find(op, cpu_kernels().backend)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string to_json(const Admission& admission) {
+  nlohmann::ordered_json json;
+  json["format"] = kFormatName;
+  json["version"] = kVersion;
+  json["key"] = key_json(admission.key());
+  json["entries"] = nlohmann::ordered_json::array();
+  for (const AdmissionEntry& entry : admission.entries()) {
+    json["entries"].push_back({{"op", to_string(entry.op)},
+                               {"backend", entry.backend},
+                               {"admitted", entry.admitted},
+                               {"vectors", entry.vectors},
+                               {"reason", entry.reason}});
+  }
+  return json.dump(2) + '\n';
+}
+
+std::string admission_path(const AdmissionKey& key) {
+  std::string folder = variable("XDG_CACHE_HOME");
+  if (folder.empty()) {
+    const std::string home = variable("HOME");
+    if (home.empty()) return "";
+    folder = join_path(home, ".cache");
+  }
+  return join_path(join_path(folder, "rlkernel"),
+                   fmt::format("admission-{}.json", sha256_hex(key_json(key).dump()).substr(0, 16)));
+}
+
+void write_admission(const std::string& path, const Admission& admission) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (!folder.empty()) make_directories(folder);
+  write_file(path, to_json(admission));
+}
+
+Admission read_admission(const std::string& path, const AdmissionKey& key) {
+  const JsonDocument document = JsonDocument::load(path);
+  FieldReader root = document.object();
+  root.choice("format", {kFormatName}, "");
+  root.required<std::int64_t>("version", {.min = kVersion, .max = kVersion});
+  FieldReader found = root.object("key");
+  AdmissionKey found_key;
+  found_key.build = found.required<std::string>("build");
+  found_key.device = found.required<std::string>("device");
+  found_key.contract_digest = found.required<std::string>("contract_digest");
+  check_key(path, found_key, key);
+  Admission admission(key);
+  for (FieldReader& fields : root.objects("entries")) {
+    AdmissionEntry entry;
+    const auto op = fields.required<std::string>("op");
+    try {
+      entry.op = parse_op(op);
+    } catch (const Error& e) {
+      fields.refuse(ErrorCode::kFormat, "op", e.what());
+    }
+    entry.backend = fields.required<std::string>("backend");
+    entry.admitted = fields.required<bool>("admitted");
+    entry.vectors = fields.required<std::int64_t>("vectors", {.min = 0});
+    entry.reason = fields.required<std::string>("reason");
+    fields.finish();
+    admission.add(std::move(entry));
+  }
+  found.finish();
+  root.finish();
+  return admission;
+}
+
+Admission load_or_conform(const Contract& contract,
+                          const std::function<void(const std::string&)>& say) {
+  const AdmissionKey key = admission_key(contract);
+  const std::string path = admission_path(key);
+  if (!path.empty() && file_exists(path)) {
+    try {
+      Admission admission = read_admission(path, key);
+      if (complete(admission)) return admission;
+      say(fmt::format("{}: not all operators were tried; trying them again", path));
+    } catch (const Error& e) {
+      say(fmt::format("{}; trying for admission again", e.what()));
+    }
+  } else {
+    say(fmt::format("no admission record of this build, device and contract: trying {} first",
+                    cpu_kernels().backend));
+  }
+  const Admission admission = conform({.contract = contract});
+  try {
+    if (path.empty()) fail(ErrorCode::kIo, "neither XDG_CACHE_HOME nor HOME is set");
+    write_admission(path, admission);
+  } catch (const Error& e) {
+    say(fmt::format("the admission record serves this run only: {}", e.what()));
+  }
+  return admission;
+}
+
+}  // namespace rlk

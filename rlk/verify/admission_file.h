@@ -1,0 +1,32 @@
+// The admission record on disk: what conformance found, for one build, device and contract.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "rlk/ops/admission.h"
+
+namespace rlk {
+
+// {"format": "rlk-admission", "version": 1, "key": {build, device, contract_digest},
+//  "entries": [{op, backend, admitted, vectors, reason}]}
+std::string to_json(const Admission& admission);
+
+// Where the record of `key` lies: $XDG_CACHE_HOME/rlkernel, else $HOME/.cache/rlkernel, then
+// admission-<first 16 hex digits of the SHA-256 of the key>.json. Empty when neither is set.
+std::string admission_path(const AdmissionKey& key);
+
+// Writes beside `path`, then renames; makes the folder. Errors  kIo.
+void write_admission(const std::string& path, const Admission& admission);
+
+// Errors  kIo, kFormat; kContract when the record has another key: names the fields that differ.
+Admission read_admission(const std::string& path, const AdmissionKey& key);
+
+// The record of this build, device and contract from its place; where there is none, or one that
+// cannot be used, conformance of the contract's kernels for this CPU runs first and its record is
+// written there. A folder that cannot be written is no error: the record serves this process.
+// `say` gets one line for each thing that happened.
+Admission load_or_conform(const Contract& contract,
+                          const std::function<void(const std::string&)>& say);
+
+}  // namespace rlk
