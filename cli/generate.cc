@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/verbs.h"
@@ -69,10 +69,9 @@ int run(const Arguments& a) {
   }
   RolloutOptions options;
   options.page_size = a.page_size;
-  options.max_model_len = a.max_model_len > 0
-                              ? a.max_model_len
-                              : std::min(model.config.max_position_embeddings,
-                                         longest + a.max_new_tokens);
+  options.max_model_len = a.max_model_len > 0 ? a.max_model_len
+                                              : std::min(model.config.max_position_embeddings,
+                                                         longest + a.max_new_tokens);
   Context ctx(contract, all_ops(a.route == "strict" ? Mode::kStrict : Mode::kOff), a.threads);
   RolloutEngine engine(ctx, model.config, options);
   engine.load_weights(model.parameters, 0);

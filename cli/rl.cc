@@ -1,15 +1,19 @@
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/verbs.h"
 #include "rlk/core/error.h"
 #include "rlk/io/files.h"
+#include "rlk/rl/engines.h"
 #include "rlk/rl/run.h"
+#include "rlk/verify/admission_file.h"
 #include "rlk/verify/report.h"
 
 namespace rlk::cli {
@@ -53,6 +57,24 @@ void print_summary(const RunSummary& s, const std::string& out) {
   fmt::print("{}/run.db, summary.json, report.html\n", out);
 }
 
+// Modes strict and auto ask what is admitted here.
+bool needs_admission(const RlConfig& config) {
+  for (const Engine engine : {Engine::kRollout, Engine::kTrainer}) {
+    for (const Mode mode : engine_modes(config, engine)) {
+      if (mode == Mode::kStrict || mode == Mode::kAuto) return true;
+    }
+  }
+  return false;
+}
+
+// Route strict promises that nothing without admission ran.
+int exit_code_of(const RunSummary& summary) {
+  if (summary.unadmitted_ops.empty()) return kOk;
+  fmt::print(stderr, "route strict, but kernels without admission ran: {}\n",
+             fmt::join(summary.unadmitted_ops, ", "));
+  return kDiffers;
+}
+
 int run(const Arguments& a) {
   if (a.help_config) {
     fmt::print("{}", config_help());
@@ -66,9 +88,16 @@ int run(const Arguments& a) {
   for (const std::string& assignment : a.overrides) apply_override(config, assignment, ".");
   validate(config, a.config);
 
+  std::optional<Admission> admission;
+  if (needs_admission(config)) {
+    admission = load_or_conform(
+        config.contract, [](const std::string& line) { fmt::print(stderr, "rlk: {}\n", line); });
+  }
+
   catch_interrupts();
   RunOptions options;
   options.out = a.out;
+  options.admission = admission ? &*admission : nullptr;
   options.resume = a.resume;
   options.interrupted = interrupted;
   options.progress = show;
@@ -80,7 +109,7 @@ int run(const Arguments& a) {
     print_summary(result.summary, a.out);
   }
   switch (result.end) {
-    case RunEnd::kDone: return kOk;
+    case RunEnd::kDone: return exit_code_of(result.summary);
     case RunEnd::kInterrupted:
       fmt::print(stderr, "{}interrupted; --resume continues from here\n",
                  stderr_is_terminal() ? "\n" : "");

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/verbs.h"
@@ -83,10 +83,8 @@ int run(const Arguments& a) {
   }
   write_record(a.out, record);
   if (a.json) {
-    const nlohmann::json out = {{"record", a.out},
-                                {"samples", logprobs.size()},
-                                {"tokens", count},
-                                {"sum_logprob", sum}};
+    const nlohmann::json out = {
+        {"record", a.out}, {"samples", logprobs.size()}, {"tokens", count}, {"sum_logprob", sum}};
     fmt::print("{}\n", out.dump());
   } else {
     fmt::print("{}: {} samples, {} log-probabilities, sum {}\n", a.out, logprobs.size(), count,

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -42,6 +43,15 @@ struct ThreadPool::State {
   Call call = nullptr;
   const void* body = nullptr;
 
+  void join() {
+    {
+      std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    for (std::thread& t : workers) t.join();
+  }
+
   void work(int thread) {
     while (unclaimed.load(std::memory_order_relaxed) > 0) {
       const std::int64_t ticket = unclaimed.fetch_sub(1, std::memory_order_acquire);
@@ -74,19 +84,17 @@ ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
     fail(ErrorCode::kInvalidArgument, "threads: {} is negative", num_threads);
   }
   if (num_threads == 0) num_threads = std::max(1u, std::thread::hardware_concurrency());
-  for (int i = 1; i < num_threads; ++i) {
-    state_->workers.emplace_back([this, i] { state_->worker_main(i); });
+  try {
+    for (int i = 1; i < num_threads; ++i) {
+      state_->workers.emplace_back([this, i] { state_->worker_main(i); });
+    }
+  } catch (const std::system_error& e) {
+    state_->join();
+    fail(ErrorCode::kNotAvailable, "threads: the system refused one of {}: {}", num_threads, e.what());
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& t : state_->workers) t.join();
-}
+ThreadPool::~ThreadPool() { state_->join(); }
 
 int ThreadPool::num_threads() const { return static_cast<int>(state_->workers.size()) + 1; }
 

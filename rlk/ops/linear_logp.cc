@@ -34,7 +34,7 @@ void logits_tile(Context& ctx, const LinearLogpArgs& a, std::int64_t begin, std:
   gemm(ctx, product);
 }
 
-// Everything that is cut into tiles, before any write; gemm and logprob check the rest.
+// All that a later tile or a later product would refuse, before any write.
 void check(const Context& ctx, const LinearLogpArgs& a) {
   const std::int64_t num_tokens = a.hidden.shape(0), vocab_padded = a.head.shape(0);
   check_tensor(ctx, Op::gemm, "hidden", a.hidden, DType::kBF16, {num_tokens, kAnySize});
@@ -48,6 +48,17 @@ void check(const Context& ctx, const LinearLogpArgs& a) {
     fail(ErrorCode::kInvalidArgument, "{}: {} sampling params for {} rows; expected 1 or one each",
          ctx.where(Op::logprob), a.params ? a.num_params : 0, num_tokens);
   }
+  for (std::int64_t i = 0; num_tokens > 0 && i < a.num_params; ++i) {
+    validate(a.params[i], to_string(Op::logprob));
+  }
+  for (std::int64_t t = 0; t < num_tokens; ++t) {
+    const std::int32_t id = *a.targets.at<std::int32_t>(t);
+    if (id != kIgnoreIndex && (id < 0 || id >= a.vocab_size)) {
+      fail(ErrorCode::kInvalidArgument,
+           "{}: token {} has target {}, outside the vocabulary [0, {})", ctx.where(Op::logprob), t,
+           id, a.vocab_size);
+    }
+  }
 }
 
 void check(const Context& ctx, const LinearLogpArgs& a, const LinearLogpBackwardArgs& b) {
@@ -58,11 +69,16 @@ void check(const Context& ctx, const LinearLogpArgs& a, const LinearLogpBackward
   check_tensor(ctx, op, "g", b.g, DType::kF32, {num_tokens});
   if (b.g_entropy) check_tensor(ctx, op, "g_entropy", b.g_entropy, DType::kF32, {num_tokens});
   check_tensor(ctx, op, "group_ends", b.group_ends, DType::kI64, {kAnySize});
+  const PackedWeight* packed = a.packed_backward;
+  if (packed && packed->owner && (packed->n != hidden_size || packed->k != a.head.shape(0))) {
+    fail(ErrorCode::kShape, "{}: packed_backward is [{}, {}], expected [{}, {}]", ctx.where(op),
+         packed->n, packed->k, hidden_size, a.head.shape(0));
+  }
   for (std::int64_t i = 0, last = 0; i < b.group_ends.shape(0); ++i) {
     const std::int64_t end = *b.group_ends.at<std::int64_t>(i);
     if (end < last || end > num_tokens) {
-      fail(ErrorCode::kInvalidArgument, "{}: group_ends[{}] = {}, expected {} to {}",
-           ctx.where(op), i, end, last, num_tokens);
+      fail(ErrorCode::kInvalidArgument, "{}: group_ends[{}] = {}, expected {} to {}", ctx.where(op),
+           i, end, last, num_tokens);
     }
     last = end;
   }

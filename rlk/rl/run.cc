@@ -107,6 +107,10 @@ std::int64_t longest_sequence(const RlConfig& c, const HfModel& model, const Pro
                   std::max(train.longest, heldout.longest) + c.rollout.max_new_tokens);
 }
 
+const Admission& admission_of(const RunOptions& options) {
+  return options.admission ? *options.admission : Admission::own_kernels();
+}
+
 Run::Run(const RlConfig& config, const RunOptions& options)
     : config_(config),
       options_(options),
@@ -117,8 +121,10 @@ Run::Run(const RlConfig& config, const RunOptions& options)
       verifiers_({config.data.command, config.data.command_dir, config.data.command_timeout_s}),
       order_(train_.size(), config.seed),
       max_model_len_(longest_sequence(config, model_, train_, heldout_)),
-      rollout_ctx_(config.contract, engine_modes(config, Engine::kRollout), config.rollout.threads),
-      trainer_ctx_(config.contract, engine_modes(config, Engine::kTrainer), config.trainer.threads),
+      rollout_ctx_(config.contract, engine_modes(config, Engine::kRollout), config.rollout.threads,
+                   nullptr, admission_of(options)),
+      trainer_ctx_(config.contract, engine_modes(config, Engine::kTrainer), config.trainer.threads,
+                   nullptr, admission_of(options)),
       rollout_(rollout_ctx_, model_.config, rollout_options(config, max_model_len_)),
       trainer_(trainer_ctx_, model_.config, trainer_options(config, max_model_len_),
                model_.parameters, 0) {
@@ -400,10 +406,9 @@ Comparison Run::compare_step(const Step& s) const {
       out.mask = t.active;
       for (std::int64_t k = 0; k < t.response_len(); ++k) out.positions.push_back(t.prompt_len + k);
       out.logprobs = rollout_side ? c.logprobs : s.trainer_logprobs[i];
-      out.weight_versions = rollout_side
-                                ? c.weight_versions
-                                : std::vector<std::int64_t>(c.token_ids.size(),
-                                                            trainer_.weight_version());
+      out.weight_versions =
+          rollout_side ? c.weight_versions
+                       : std::vector<std::int64_t>(c.token_ids.size(), trainer_.weight_version());
     }
     return r;
   };
@@ -420,8 +425,8 @@ void Run::record(Step& s) {
     row.sample = static_cast<std::int64_t>(i);
     row.group = row.sample / config_.rollout.samples_per_prompt;
     row.prompt_index = s.prompt_indices[static_cast<std::size_t>(row.group)];
-    row.grad_slot = row.sample * config_.contract.grad_slots /
-                    static_cast<std::int64_t>(s.samples.size());
+    row.grad_slot =
+        row.sample * config_.contract.grad_slots / static_cast<std::int64_t>(s.samples.size());
     row.seed = config_.seed;
     row.request = static_cast<std::int64_t>(c.request_id);
     row.temperature = t.sampling.temperature;
@@ -458,7 +463,8 @@ void Run::record(Step& s) {
     for (const auto& [key, stats] : ctx.provenance().calls()) {
       data.provenance.push_back({s.row.step, engine, to_string(key.op), key.backend,
                                  to_string(key.mode), key.shape_class, stats.count,
-                                 stats.time_ns / 1000});
+                                 stats.time_ns / 1000, stats.audit_compared, stats.audit_mismatches,
+                                 ctx.fallback_reason(key.op)});
     }
     ctx.provenance().clear();
   };

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "rlk/ops/admission.h"
 #include "rlk/rl/rl_config.h"
 #include "rlk/rl/summary.h"
 
@@ -24,6 +25,8 @@ struct RunProgress {
 struct RunOptions {
   std::string out;      // the run folder: run.db, summary.json, checkpoints/
   bool resume = false;  // go on from the last checkpoint of `out`
+  // What modes strict and auto may run; null: this build's own kernels.
+  const Admission* admission = nullptr;
   // Asked after every step; true ends the run behind a checkpoint.
   std::function<bool()> interrupted = [] { return false; };
   std::function<void(const RunProgress&)> progress = [](const RunProgress&) {};
@@ -45,7 +48,8 @@ struct RunResult {
 // log-probabilities in the trainer, compare, backward, AdamW, hand the new weights to the rollout
 // engine. Everything lands in run.db, one transaction a step.
 // Errors  whatever the config, the data, the model folder or the run folder has wrong; kContract
-//         when a resumed run's config, model or contract differs.
+//         when a resumed run's config, model or contract differs; kNotAdmitted before anything is
+//         written when an operator in mode strict has no admitted kernel.
 RunResult run_rl(const RlConfig& config, const RunOptions& options);
 
 }  // namespace rlk

@@ -44,7 +44,8 @@ CREATE TABLE metrics(step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
 CREATE TABLE provenance(
   step INTEGER NOT NULL REFERENCES steps(step) ON DELETE CASCADE, engine TEXT NOT NULL,
   op TEXT NOT NULL, implementation TEXT NOT NULL, mode TEXT NOT NULL, shape_class TEXT NOT NULL,
-  count INTEGER NOT NULL, time_us INTEGER NOT NULL,
+  count INTEGER NOT NULL, time_us INTEGER NOT NULL, audit_compared INTEGER NOT NULL,
+  audit_mismatches INTEGER NOT NULL, fallback_reason TEXT NOT NULL,
   PRIMARY KEY(step, engine, op, implementation, mode, shape_class)) STRICT, WITHOUT ROWID;
 CREATE TABLE events(id INTEGER PRIMARY KEY, step INTEGER NOT NULL, time TEXT NOT NULL,
   kind TEXT NOT NULL, text TEXT NOT NULL) STRICT;
@@ -87,7 +88,9 @@ void RunDb::State::prepare() {
   insert_token = make(insert_sql("tokens", kTokenColumns));
   insert_metric = make("INSERT OR REPLACE INTO metrics(step, name, value) VALUES(?,?,?)");
   insert_provenance = make(insert_sql(
-      "provenance", "step, engine, op, implementation, mode, shape_class, count, time_us"));
+      "provenance",
+      "step, engine, op, implementation, mode, shape_class, count, time_us, audit_compared, "
+      "audit_mismatches, fallback_reason"));
 }
 
 void RunDb::State::write(std::int64_t step, const StepRow& row) {
@@ -152,6 +155,9 @@ void RunDb::State::write(std::int64_t step, const ProvenanceRow& row) {
       .bind(std::string_view(row.shape_class))
       .bind(row.count)
       .bind(row.time_us)
+      .bind(row.audit_compared)
+      .bind(row.audit_mismatches)
+      .bind(std::string_view(row.fallback_reason))
       .run();
 }
 

@@ -111,10 +111,13 @@ struct ProvenanceRow {
   std::string engine;          // "rollout", "trainer"
   std::string op;              // "rms_norm"
   std::string implementation;  // "cpu.avx2", "production"
-  std::string mode;            // "strict", "off"
+  std::string mode;            // "strict", "audit", "auto", "off"
   std::string shape_class;     // "<=64x512": leading size rounded up, then the others
   std::int64_t count = 0;
   std::int64_t time_us = 0;
+  std::int64_t audit_compared = 0;  // mode audit: output elements held against the contract's
+  std::int64_t audit_mismatches = 0;
+  std::string fallback_reason = {};  // mode auto: why production ran; else empty
 };
 
 struct EventRow {

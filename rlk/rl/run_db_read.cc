@@ -170,7 +170,9 @@ std::vector<MetricRow> RunDb::metrics(const std::string& name) const {
 std::vector<ProvenanceRow> RunDb::provenance_totals() const {
   SqliteStatement row(state_->db,
                       "SELECT engine, op, implementation, mode, shape_class, sum(count), "
-                      "sum(time_us) FROM provenance GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5");
+                      "sum(time_us), sum(audit_compared), sum(audit_mismatches), "
+                      "max(fallback_reason) FROM provenance GROUP BY 1, 2, 3, 4, 5 "
+                      "ORDER BY 1, 2, 3, 4, 5");
   std::vector<ProvenanceRow> result;
   while (row.next()) {
     ProvenanceRow& p = result.emplace_back();
@@ -181,6 +183,9 @@ std::vector<ProvenanceRow> RunDb::provenance_totals() const {
     p.shape_class = row.text();
     p.count = row.integer();
     p.time_us = row.integer();
+    p.audit_compared = row.integer();
+    p.audit_mismatches = row.integer();
+    p.fallback_reason = row.text();
   }
   return result;
 }

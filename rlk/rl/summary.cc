@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -60,6 +61,16 @@ void add_steps(const std::vector<StepRow>& steps, RunSummary& summary) {
   summary.seconds_per_step = median(std::move(step_seconds));
 }
 
+// Modes strict and, where nothing made it fall back, auto run admitted kernels only.
+std::vector<std::string> unadmitted_ops(const std::vector<ProvenanceRow>& provenance) {
+  std::set<std::string> ops;
+  for (const ProvenanceRow& row : provenance) {
+    if (row.mode == "strict" || (row.mode == "auto" && row.fallback_reason.empty())) continue;
+    ops.insert(row.engine + '.' + row.op);
+  }
+  return {ops.begin(), ops.end()};
+}
+
 }  // namespace
 
 RunSummary summarize(const RunDb& db) {
@@ -80,6 +91,7 @@ RunSummary summarize(const RunDb& db) {
   summary.contract_digest = db.config_string(run_key::kForwardDigest);
   summary.backward_digest = db.config_string(run_key::kBackwardDigest);
   summary.weights_digest = db.config_string(run_key::kWeightsDigest);
+  if (summary.route == "strict") summary.unadmitted_ops = unadmitted_ops(db.provenance_totals());
   return summary;
 }
 
@@ -107,6 +119,7 @@ std::string to_json(const RunSummary& s) {
   json["contract_digest"] = s.contract_digest;
   json["backward_digest"] = s.backward_digest;
   json["weights_digest"] = s.weights_digest;
+  json["unadmitted_ops"] = s.unadmitted_ops;
   return json.dump(2) + '\n';
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "rlk/rl/run_db.h"
 
@@ -32,6 +33,8 @@ struct RunSummary {
   std::string contract_digest;  // the forward digest
   std::string backward_digest;
   std::string weights_digest;
+  // Route strict: "trainer.gemm" where kernels without admission ran, by an override of modes.
+  std::vector<std::string> unadmitted_ops;
 };
 
 RunSummary summarize(const RunDb& db);

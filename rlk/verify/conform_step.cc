@@ -80,6 +80,20 @@ void grpo_loss_vectors(Trial& trial) {
   }
 }
 
+namespace {
+
+// (3k, 4k) has the norm 5k, here midway between two f32: only the small numbers behind decide, and in
+// a floating-point sum each of them is lost. `step` puts them into one lane of a vector sum.
+std::vector<float> midway(std::size_t step) {
+  std::vector<float> grad(std::size_t{2000} * step, 0.0f);
+  for (std::size_t i = step; i < grad.size(); i += step) grad[i] = 0x1p-4f;
+  grad[0] = 3 * 3355445.0f;
+  grad[1] = 4 * 3355445.0f;
+  return grad;
+}
+
+}  // namespace
+
 void grad_norm_vectors(Trial& trial) {
   const auto run = [&](const std::string& name, Memory& memory, std::vector<ConstTensorView> all) {
     const TensorView norm = memory.unwritten(kF32, {1});
@@ -101,6 +115,9 @@ void grad_norm_vectors(Trial& trial) {
   run("the smallest number", memory, {memory.f32({0x1p-149f})});
   run("a norm that overflows", memory, {memory.f32({0x1.fffffep127f, 0x1.fffffep127f})});
   run("the largest number", memory, {memory.f32({0x1.fffffep127f, 1.0f})});
+  for (const std::size_t step : {1, 8, 16}) {
+    run(fmt::format("midway, every {}", step), memory, {memory.f32(midway(step))});
+  }
   run("large", memory, {memory.random(kF32, {5003}, Family::kWide)});
   run("infinity", memory, {memory.f32({1, std::numeric_limits<float>::infinity(), 2})});
   run("NaN", memory, {memory.f32({1}), memory.f32({2, std::numeric_limits<float>::quiet_NaN()})});

@@ -80,7 +80,7 @@ class Memory {
 
 struct Output {
   std::string name;
-  ConstTensorView view;
+  TensorView view;
 };
 using Call = std::function<void(const KernelTable&, Exec&)>;
 

@@ -168,6 +168,34 @@ void add_samples(std::string& out, const std::vector<ReportRun>& runs) {
   out += "</div>\n";
 }
 
+// What audits found and why mode auto fell back: columns that most runs do not need.
+struct ProvenanceColumns {
+  explicit ProvenanceColumns(const std::vector<ProvenanceRow>& rows) {
+    for (const ProvenanceRow& row : rows) {
+      audit |= row.audit_compared != 0 || row.audit_mismatches != 0;
+      fallback |= !row.fallback_reason.empty();
+    }
+  }
+  std::string head() const {
+    std::string text;
+    if (audit) text += "<th class='num'>Audited</th><th class='num'>Differ</th>";
+    if (fallback) text += "<th>Fell back because</th>";
+    return text;
+  }
+  std::string cells(const ProvenanceRow& row) const {
+    std::string text;
+    if (audit) {
+      add(text, "<td class='num'>{}</td><td class='num'>{}</td>",
+          html::integer(row.audit_compared), html::integer(row.audit_mismatches));
+    }
+    if (fallback) add(text, "<td>{}</td>", escape(row.fallback_reason));
+    return text;
+  }
+
+  bool audit = false;
+  bool fallback = false;
+};
+
 void add_provenance(std::string& out, const std::vector<ReportRun>& runs) {
   out +=
       "<h2>What ran</h2><p class='soft'>Every operator call of both engines, by the "
@@ -176,16 +204,18 @@ void add_provenance(std::string& out, const std::vector<ReportRun>& runs) {
     if (runs[i].provenance.empty()) continue;
     add(out, "<details{}><summary><span class='key c{}'></span>{}</summary><div class='scroll'>",
         i == 0 ? " open" : "", i % 4, escape(runs[i].name));
-    out +=
+    const ProvenanceColumns columns(runs[i].provenance);
+    add(out,
         "<table><thead><tr><th>Engine</th><th>Operator</th><th>Implementation</th><th>Mode</th>"
-        "<th>Shapes</th><th class='num'>Calls</th><th class='num'>Time</th></tr></thead><tbody>";
+        "<th>Shapes</th><th class='num'>Calls</th><th class='num'>Time</th>{}</tr></thead><tbody>",
+        columns.head());
     for (const ProvenanceRow& row : runs[i].provenance) {
       add(out,
           "<tr><td>{}</td><td><code>{}</code></td><td><code>{}</code></td><td>{}</td><td>{}</td>"
-          "<td class='num'>{}</td><td class='num'>{}</td></tr>",
+          "<td class='num'>{}</td><td class='num'>{}</td>{}</tr>",
           escape(row.engine), escape(row.op), escape(row.implementation), escape(row.mode),
           escape(row.shape_class), html::integer(row.count),
-          html::seconds(static_cast<double>(row.time_us) * 1e-6));
+          html::seconds(static_cast<double>(row.time_us) * 1e-6), columns.cells(row));
     }
     out += "</tbody></table></div></details>";
   }

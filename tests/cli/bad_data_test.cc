@@ -3,6 +3,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rlk/io/files.h"
 #include "tests/cli/scene.h"
@@ -72,8 +73,9 @@ TEST_F(BadData, MissingDataset) {
 
 TEST_F(BadData, PromptThatFillsTheContextButForOneToken) {
   scene_.write("long.jsonl", line(std::string(63, '7')));
-  ASSERT_EQ(scene_.rl("run", {"data.train=" + scene_.file("long.jsonl"), "steps=2",
-                              "trainer.micro_batch_tokens=64"})
+  ASSERT_EQ(scene_
+                .rl("run", {"data.train=" + scene_.file("long.jsonl"), "steps=2",
+                            "trainer.micro_batch_tokens=64"})
                 .exit_code,
             0);
   EXPECT_EQ(scene_.summary("run").at("mean_response_tokens"), 1.0);
@@ -83,9 +85,9 @@ TEST_F(BadData, PromptThatFillsTheContextButForOneToken) {
 TEST_F(BadData, UnknownKeyNamesTheNearest) {
   expect_key_refused("rollout.page_sizes=4", {"rollout.page_sizes", "'rollout.page_size'"});
   scene_.write("rl2.json", R"({"model": {"path": "model"}, "rollout": {"page_sizes": 4}})");
-  expect_refused(run_program({"rl", "--config", scene_.file("rl2.json"), "--out",
-                              scene_.file("run")}),
-                 2, {"rl2.json", "page_sizes", "page_size"});
+  expect_refused(
+      run_program({"rl", "--config", scene_.file("rl2.json"), "--out", scene_.file("run")}), 2,
+      {"rl2.json", "page_sizes", "page_size"});
 }
 
 TEST_F(BadData, KeyOfAnotherType) {
@@ -111,9 +113,9 @@ TEST_F(BadData, UnknownRoute) {
 }
 
 TEST_F(BadData, MissingConfig) {
-  expect_refused(run_program({"rl", "--config", scene_.file("nothing.json"), "--out",
-                              scene_.file("run")}),
-                 2, {"nothing.json"});
+  expect_refused(
+      run_program({"rl", "--config", scene_.file("nothing.json"), "--out", scene_.file("run")}), 2,
+      {"nothing.json"});
   expect_refused(run_program({"rl"}), 2, {"--config", "--out"});
 }
 
@@ -139,8 +141,8 @@ TEST_F(BadData, GraderThatTalksNonsense) {
   expect_refused(scene_.rl("run", grader(R"(["/bin/sh", "-c", "read x; echo hello"])")), 2,
                  {"heldout.jsonl:1", "hello"});
   expect_refused(
-      scene_.rl("run2", grader(R"(["/bin/sh", "-c", "read x; echo '{\"id\":0,\"score\":7}'"])")),
-      2, {"heldout.jsonl:1", "outside [0, 1]"});
+      scene_.rl("run2", grader(R"(["/bin/sh", "-c", "read x; echo '{\"id\":0,\"score\":7}'"])")), 2,
+      {"heldout.jsonl:1", "outside [0, 1]"});
 }
 
 TEST_F(BadData, GraderThatIsNotThere) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rlk/io/files.h"
 #include "tests/cli/scene.h"
@@ -42,8 +43,8 @@ class BadModel : public testing::Test {
 
 TEST_F(BadModel, TruncatedSafetensors) {
   const std::string bytes = read_file(weights());
-  for (const std::size_t kept : {std::size_t{0}, std::size_t{5}, std::size_t{100},
-                                 bytes.size() / 2, bytes.size() - 1}) {
+  for (const std::size_t kept :
+       {std::size_t{0}, std::size_t{5}, std::size_t{100}, bytes.size() / 2, bytes.size() - 1}) {
     SCOPED_TRACE(kept);
     write_file(weights(), bytes.substr(0, kept));
     expect_rl_refused(2, {"bad/model.safetensors"});
@@ -85,9 +86,7 @@ TEST_F(BadModel, TensorOfALayerThatTheConfigDoesNotHave) {
 }
 
 TEST_F(BadModel, NanWeight) {
-  edit_tensors([](EditableTensors& t) {
-    t["model.norm.weight"].bytes.replace(6, 2, "\xC0\x7F");
-  });
+  edit_tensors([](EditableTensors& t) { t["model.norm.weight"].bytes.replace(6, 2, "\xC0\x7F"); });
   expect_rl_refused(2, {"bad/model.safetensors", "model.norm.weight", "element 3", "not finite"});
 }
 
@@ -139,10 +138,10 @@ TEST_F(BadModel, TokenizerLargerThanTheVocabulary) {
   model["vocab_size"] = 32;
   model["tokenizer"]["characters"] = "0123456789+-*=abcdef";
   scene_.write("large.json", model.dump());
-  ASSERT_EQ(run_program({"init", "--config", scene_.file("large.json"), "--out",
-                         scene_.file("large")})
-                .exit_code,
-            0);
+  ASSERT_EQ(
+      run_program({"init", "--config", scene_.file("large.json"), "--out", scene_.file("large")})
+          .exit_code,
+      0);
   fs::copy_file(scene_.file("large/tokenizer.json"), scene_.file("bad/tokenizer.json"),
                 fs::copy_options::overwrite_existing);
   expect_rl_refused(2, {"tokenizer.json", "21", "vocab_size", "16"});
@@ -172,9 +171,9 @@ TEST_F(BadModel, InitRefusesABadConfig) {
   json model = json::parse(read_file(scene_.file("model.json")));
   model["tokenizer"]["characters"] = "0123456789+-*=abcdef";
   scene_.write("large.json", model.dump());
-  expect_refused(run_program({"init", "--config", scene_.file("large.json"), "--out",
-                              scene_.file("new")}),
-                 2, {"large.json", "22", "vocab_size", "16"});
+  expect_refused(
+      run_program({"init", "--config", scene_.file("large.json"), "--out", scene_.file("new")}), 2,
+      {"large.json", "22", "vocab_size", "16"});
   EXPECT_FALSE(file_exists(scene_.file("new")));
 }
 

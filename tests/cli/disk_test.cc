@@ -4,6 +4,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rlk/io/files.h"
 #include "tests/cli/scene.h"
@@ -25,8 +26,8 @@ TEST(Disk, RunFolderThatCannotBeMade) {
 TEST(Disk, SftFolderThatCannotBeMade) {
   const Scene scene;
   scene.write("file", "");
-  const Outcome outcome = run_program(
-      {"sft", "--config", scene.file("rl.json"), "--out", scene.file("file/model")});
+  const Outcome outcome =
+      run_program({"sft", "--config", scene.file("rl.json"), "--out", scene.file("file/model")});
   expect_refused(outcome, 2, {"file/model"});
   EXPECT_EQ(outcome.err.find("step"), std::string::npos) << outcome.err;
 }
@@ -74,8 +75,7 @@ TEST(DiskInvariance, FullInTheMiddleLosesNothing) {
   for (const std::int64_t kib : {120, 200, 300}) {
     SCOPED_TRACE(kib);
     const std::string run = "run-" + std::to_string(kib);
-    const Outcome full =
-        run_program(scene.rl_arguments(run, overrides), {.max_file_kib = kib});
+    const Outcome full = run_program(scene.rl_arguments(run, overrides), {.max_file_kib = kib});
     expect_refused(full, 2, {run});
     // Whole steps only, and each has its bytes.
     const std::int64_t steps = scene.query(run, "SELECT count(*) FROM steps");

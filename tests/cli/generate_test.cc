@@ -2,6 +2,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rlk/io/files.h"
 #include "tests/cli/scene.h"
@@ -32,12 +33,18 @@ class GenerateAndScore : public testing::Test {
  protected:
   // What generate said, as a record file.
   std::vector<json> generate(const json& sampling, const Arguments& more = {}) const {
-    Arguments arguments = {"generate", "--model", scene_.model(), "--json", "--samples", "3",
-                           "--prompt", "123=", "--prompt", "98765432109876=", "--prompt", "4=",
-                           "--max-new-tokens", "12", "--seed", "5",
-                           "--temperature", sampling["temperature"].dump(),
-                           "--top-k", sampling["top_k"].dump(), "--top-p", sampling["top_p"].dump(),
-                           "--min-p", sampling["min_p"].dump()};
+    Arguments arguments = {"generate",         "--model",
+                           scene_.model(),     "--json",
+                           "--samples",        "3",
+                           "--prompt",         "123=",
+                           "--prompt",         "98765432109876=",
+                           "--prompt",         "4=",
+                           "--max-new-tokens", "12",
+                           "--seed",           "5",
+                           "--temperature",    sampling["temperature"].dump(),
+                           "--top-k",          sampling["top_k"].dump(),
+                           "--top-p",          sampling["top_p"].dump(),
+                           "--min-p",          sampling["min_p"].dump()};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome outcome = run_program(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -66,7 +73,7 @@ class GenerateAndScore : public testing::Test {
 
   Outcome score(const std::string& record, const std::string& out,
                 const Arguments& more = {}) const {
-    Arguments arguments = {"score",  "--model", scene_.model(), scene_.file(record),
+    Arguments arguments = {"score",  "--model", scene_.model(),  scene_.file(record),
                            "--json", "--out",   scene_.file(out)};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_program(arguments);

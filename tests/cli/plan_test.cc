@@ -1,8 +1,9 @@
-// What only says how to compute (pages, budgets, threads) never changes a byte, over whole runs with
-// training; what belongs to the contract does, or closes the gate.
+// What only says how to compute (pages, budgets, threads) never changes a byte, over whole runs
+// with training; what belongs to the contract does, or closes the gate.
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/cli/scene.h"
 #include "tests/cli/tensor_edit.h"
@@ -35,9 +36,10 @@ TEST_P(PlanInvariance, GivesTheBytesOfTheUsualPlan) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   expect_equal_runs(*scene_, "base", plan.name);
   if (plan.evidence) {
-    EXPECT_GT(scene_->query(plan.name, std::string("SELECT sum(value) FROM metrics WHERE name = '") +
-                                           plan.evidence + "'"),
-              0);
+    EXPECT_GT(
+        scene_->query(plan.name, std::string("SELECT sum(value) FROM metrics WHERE name = '") +
+                                     plan.evidence + "'"),
+        0);
   }
 }
 
@@ -94,7 +96,7 @@ TEST_F(ContractTwin, AnotherOrderOfTheGradientSumTrainsOtherMasters) {
     ASSERT_EQ(scene_->rl(run, {field}).exit_code, 0);
     EXPECT_EQ(scene_->summary(run).at("mismatch_count"), 0);
     const EditableTensors other = read_tensors(scene_->last_trainer_state(run));
-    const std::string name = "master.model.layers.0.mlp.up_proj.weight";
+    const std::string name = "master.layers.0.gate_up_proj";
     EXPECT_NE(base.at(name).bytes, other.at(name).bytes);
   }
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rlk/io/files.h"
 
@@ -23,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kPatience = std::chrono::seconds(60);
 
 }  // namespace
+
+nlohmann::json Outcome::json() const { return nlohmann::json::parse(out); }
 
 Program::Program(const Arguments& arguments, const ProgramOptions& options)
     : stdout_path_(options.stdout_path.empty() ? folder_.file("out") : options.stdout_path) {
@@ -45,8 +48,7 @@ Program::Program(const Arguments& arguments, const ProgramOptions& options)
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, stdout_path_.c_str(),
                                    O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT, 0600);
-  const int error =
-      posix_spawn(&pid_, pointers[0], &actions, nullptr, pointers.data(), environ);
+  const int error = posix_spawn(&pid_, pointers[0], &actions, nullptr, pointers.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     ended_ = true;

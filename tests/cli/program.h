@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "tests/io/temporary_folder.h"
 
@@ -22,7 +22,7 @@ struct Outcome {
   std::string out;
   std::string err;
 
-  nlohmann::json json() const { return nlohmann::json::parse(out); }
+  nlohmann::json json() const;  // of `out`
 };
 
 struct ProgramOptions {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rlk/io/files.h"
 #include "tests/cli/scene.h"
@@ -73,8 +74,8 @@ TEST(ResumeInvariance, AfterSigkillAtRandomMoments) {
   for (const std::string run : {"a", "b"}) {
     for (int k = 0; k < 4; ++k) {
       const bool started = file_exists(scene.file(run + "/run.db"));
-      Program program(scene.rl_arguments(run, overrides, started ? Arguments{"--resume"}
-                                                                 : Arguments{}));
+      Program program(
+          scene.rl_arguments(run, overrides, started ? Arguments{"--resume"} : Arguments{}));
       std::this_thread::sleep_for(whole * fraction(random));
       program.send(SIGKILL);
       const Outcome outcome = program.wait();
@@ -226,8 +227,7 @@ TEST(ResumeTwin, AnUnfinishedRunIsNotComparable) {
 TEST(Compare, RefusesACopyOfARun) {
   const Scene scene;
   ASSERT_EQ(scene.rl("a").exit_code, 0);
-  std::filesystem::copy(scene.file("a"), scene.file("b"),
-                        std::filesystem::copy_options::recursive);
+  std::filesystem::copy(scene.file("a"), scene.file("b"), std::filesystem::copy_options::recursive);
   expect_refused(scene.compare("a", "b"), 2, {"is a copy of"});
   expect_refused(scene.compare("a", "a"), 2, {"are one file"});
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rlk/io/files.h"
 #include "rlk/rl/run_db.h"
@@ -92,9 +93,9 @@ TEST_F(Rl, NeverStartsAmongTheCheckpointsOfAnotherRun) {
 }
 
 TEST_F(Rl, WritesCheckpointsThatTheOtherVerbsRead) {
-  const Outcome generated = run_program({"generate", "--model",
-                                         scene_->file("run/checkpoints/step-000008"), "--prompt",
-                                         "12=", "--json"});
+  const Outcome generated =
+      run_program({"generate", "--model", scene_->file("run/checkpoints/step-000008"), "--prompt",
+                   "12=", "--json"});
   ASSERT_EQ(generated.exit_code, 0) << generated.err;
   EXPECT_FALSE(generated.json().at("tokens").empty());
   EXPECT_TRUE(file_exists(scene_->file("run/checkpoints/step-000006")));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rlk/io/files.h"
 #include "rlk/rl/sqlite.h"
@@ -42,8 +43,7 @@ std::string prompts(int count, int first) {
   return lines;
 }
 
-// Grades a response by its length; $1, $2 and $3 are which score, the mark that it was done, and the
-// deed.
+// Grades a response by its length. Arguments: at which score, the mark that it was done, the deed.
 constexpr const char* kGrader = R"(
 while read -r line; do
   id=${line#*\"id\":}
@@ -66,8 +66,8 @@ Scene::Scene() {
   write("train.jsonl", prompts(24, 1));
   write("heldout.jsonl", prompts(4, 5));
   write("grader.sh", kGrader);
-  const Outcome init = run_program({"init", "--config", file("model.json"), "--seed", "3", "--out",
-                                    model(), "--json"});
+  const Outcome init = run_program(
+      {"init", "--config", file("model.json"), "--seed", "3", "--out", model(), "--json"});
   EXPECT_EQ(init.exit_code, 0) << init.err;
   if (init.exit_code == 0) model_digest_ = init.json().at("model_digest");
 }
@@ -80,8 +80,7 @@ Arguments Scene::rl_arguments(const std::string& out, const Overrides& overrides
   return a;
 }
 
-Outcome Scene::rl(const std::string& out, const Overrides& overrides,
-                  const Arguments& more) const {
+Outcome Scene::rl(const std::string& out, const Overrides& overrides, const Arguments& more) const {
   return run_program(rl_arguments(out, overrides, more));
 }
 
@@ -113,7 +112,7 @@ std::string Scene::last_trainer_state(const std::string& out) const {
 }
 
 Overrides Scene::grader_that_once(int at, const std::string& deed) const {
-  const nlohmann::json command = {"/bin/sh",  file("grader.sh"), std::to_string(at),
+  const nlohmann::json command = {"/bin/sh", file("grader.sh"), std::to_string(at),
                                   file("done-" + std::to_string(at)), deed};
   return {"data.verifier=command", "data.command=" + command.dump()};
 }

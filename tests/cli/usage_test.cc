@@ -2,13 +2,14 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/cli/scene.h"
 
 namespace rlk {
 namespace {
 
-constexpr const char* kVerbs[] = {"rl",    "sft",     "init",   "generate", "score",
+constexpr const char* kVerbs[] = {"rl",      "sft",    "init",     "generate", "score",
                                   "compare", "report", "contract", "env"};
 
 TEST(Usage, NoArgumentsIsRefused) { expect_refused(run_program({}), 2, {"--help"}); }
@@ -65,9 +66,9 @@ TEST(Usage, EveryVerbPrintsJsonAndNothingElse) {
   expect_json({"contract", "show", "--json"}, "kv_block");
   expect_json({"contract", "digest", "--json"}, "forward");
   expect_json({"env", "--json"}, "cpu");
-  expect_json({"sft", "--config", config, "--out", scene.file("s"), "--set", "sft.steps=3",
-               "--json"},
-              "loss_last");
+  expect_json(
+      {"sft", "--config", config, "--out", scene.file("s"), "--set", "sft.steps=3", "--json"},
+      "loss_last");
 }
 
 TEST(Usage, JsonOfADifferenceIsJsonToo) {
@@ -94,8 +95,7 @@ TEST(Usage, ContractDiffNamesTheField) {
   EXPECT_EQ(diff.json().at("forward_equal"), false);
   EXPECT_NE(diff.out.find("kv_block"), std::string::npos);
   scene.write("c.json", R"({"kv_blok": 64})");
-  expect_refused(run_program({"contract", "show", scene.file("c.json")}), 2,
-                 {"c.json", "kv_blok"});
+  expect_refused(run_program({"contract", "show", scene.file("c.json")}), 2, {"c.json", "kv_blok"});
 }
 
 TEST(Usage, CompareRefusesWhatIsNoRun) {

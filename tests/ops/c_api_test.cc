@@ -405,6 +405,18 @@ TEST_F(CApi, LinearLogpIsTheCppOne) {
         return rlk_linear_logp_backward(c_, &call.args, &a);
       },
       back_call, {"g_entropy"});
+  rlk_packed_weight* packed = nullptr;  // of the head, not of its transpose
+  ASSERT_EQ(rlk_packed_weight_create(c_, &packed), RLK_OK);
+  rlk_pack_weight_args pack{sizeof(pack), packed, to_c(head)};
+  ASSERT_EQ(rlk_pack_weight(c_, &pack), RLK_OK);
+  call.args.packed_backward = packed;
+  const Tensor before = dw_c;
+  if (rlk_linear_logp_backward(c_, &call.args, &back_call.args) != RLK_OK) {
+    EXPECT_NE(std::string(rlk_last_error(c_)).find("packed_backward"), std::string::npos);
+    EXPECT_TRUE(same_bits(before, dw_c));
+  }  // the backend of this machine may pack nothing
+  call.args.packed_backward = nullptr;
+  rlk_packed_weight_destroy(packed);
   for (const std::int64_t vocab_size :
        {INT64_MIN, std::int64_t{-1}, std::int64_t{129}, INT64_MAX}) {
     call.args.vocab_size = vocab_size;
