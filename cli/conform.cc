@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/verbs.h"
@@ -129,18 +129,20 @@ void add_conform(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "conform", "Try kernels for admission to mode strict, against the reference");
   verb->add_option("--op", a->ops, "Operators, with commas between; default: all")->delimiter(',');
-  verb->add_option("--backend", a->backends,
-                   "reference, cpu.scalar, cpu.avx2, cpu.avx512, production; all: every one but the "
-                   "reference. Default: the best of cpu for this machine")
+  verb->add_option(
+          "--backend", a->backends,
+          "reference, cpu.scalar, cpu.avx2, cpu.avx512, production; all: every one but the "
+          "reference. Default: the best of cpu for this machine")
       ->delimiter(',');
   verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
   verb->add_option("--threads", a->threads, "Threads of the kernels that are tried; 0: all")
       ->check(CLI::Range(0, 1024));
   verb->add_option("--out", a->out, "Admission record (JSON); default: in the user's cache folder");
   verb->add_flag("--json", a->json, "Print the record");
-  verb->add_flag("--digest", a->digest,
-                 "Print one SHA-256 over all results; every build and instruction set gives the same. "
-                 "Writes no record");
+  verb->add_flag(
+      "--digest", a->digest,
+      "Print one SHA-256 over all results; every build and instruction set gives the same. "
+      "Writes no record");
   verb->callback([a, &exit_code] { exit_code = run(*a); });
 }
 

@@ -37,17 +37,20 @@ DType parse_dtype(FieldReader& entry) {
                fmt::format("\"{}\" is not supported; BF16, F16, F32, I32 and I64 are", name));
 }
 
-// Bytes that the shape asks for; a size that does not fit into 64 bits is a lie about the file.
+// Bytes that the shape asks for. One whose sizes other than 0 do not multiply to 63 bits is a lie
+// about the file, and has no strides, even where a 0 among them makes the tensor empty.
 std::uint64_t shape_bytes(const FieldReader& entry, const std::vector<std::int64_t>& shape,
                           DType dtype) {
-  std::uint64_t bytes = size_of(dtype);
+  auto bytes = static_cast<std::int64_t>(size_of(dtype));
+  bool empty = false;
   for (std::int64_t size : shape) {
-    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) {
+    empty = empty || size == 0;
+    if (size > 0 && __builtin_mul_overflow(bytes, size, &bytes)) {
       entry.refuse(ErrorCode::kFormat, "shape",
                    "the size of " + entry.dump("shape") + " overflows 64 bits");
     }
   }
-  return bytes;
+  return empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
 TensorEntry parse_entry(FieldReader entry, const std::string& name, std::uint64_t data_bytes) {

@@ -31,6 +31,7 @@ struct Tokenizer::State {
 
   void add_token(std::int32_t id, std::string spelling, std::string bytes,
                  const std::string& source);
+  void check_template_ids(const std::vector<std::int32_t>& ids, const std::string& source) const;
   void encode_text(std::string_view text, std::vector<std::int32_t>& ids) const;
   void encode_valid(std::string_view text, std::vector<std::int32_t>& ids) const;
 };
@@ -50,6 +51,22 @@ Tokenizer::State::State(TokenizerParts parsed, const std::string& source)
     (sought.normalized ? normalized_matcher : original_matcher).add(std::move(sought));
   }
   if (tokens.empty()) fail(ErrorCode::kFormat, "{}: field model.vocab: no token", source);
+  check_template_ids(parts.prefix_ids, source);
+  check_template_ids(parts.suffix_ids, source);
+}
+
+// An id past the vocabulary would surface as an error of the model, far from its cause.
+void Tokenizer::State::check_template_ids(const std::vector<std::int32_t>& ids,
+                                          const std::string& source) const {
+  for (std::int32_t id : ids) {
+    const auto index = static_cast<std::size_t>(id);
+    if (index >= tokens.size() || !tokens[index].exists) {
+      fail(ErrorCode::kFormat,
+           "{}: field post_processor.special_tokens: id {} is neither in model.vocab nor in "
+           "added_tokens",
+           source, id);
+    }
+  }
 }
 
 void Tokenizer::State::add_token(std::int32_t id, std::string spelling, std::string bytes,

@@ -1,5 +1,7 @@
 #include "rlk/verify/admission_file.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 
@@ -75,14 +77,23 @@ std::string admission_path(const AdmissionKey& key) {
     if (home.empty()) return "";
     folder = join_path(home, ".cache");
   }
-  return join_path(join_path(folder, "rlkernel"),
-                   fmt::format("admission-{}.json", sha256_hex(key_json(key).dump()).substr(0, 16)));
+  return join_path(
+      join_path(folder, "rlkernel"),
+      fmt::format("admission-{}.json", sha256_hex(key_json(key).dump()).substr(0, 16)));
 }
 
 void write_admission(const std::string& path, const Admission& admission) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   if (!folder.empty()) make_directories(folder);
-  write_file(path, to_json(admission));
+  // A name of its own: two programs may prove the same at the same time.
+  const std::string own = fmt::format("{}.{}", path, ::getpid());
+  write_file(own, to_json(admission));
+  std::error_code error;
+  std::filesystem::rename(own, path, error);
+  if (!error) return;
+  const std::string reason = error.message();
+  std::filesystem::remove(own, error);
+  fail(ErrorCode::kIo, "{}: cannot rename {} to it: {}", path, own, reason);
 }
 
 Admission read_admission(const std::string& path, const AdmissionKey& key) {

@@ -81,9 +81,7 @@ void drop_zero_signs(const TensorView& chain) {
   }
 }
 
-std::string row_text(std::int64_t row) {
-  return row < 0 ? "no row" : fmt::format("row {}", row);
-}
+std::string row_text(std::int64_t row) { return row < 0 ? "no row" : fmt::format("row {}", row); }
 
 }  // namespace
 
@@ -130,15 +128,13 @@ void Trial::run_all(const std::string& name, const Contract& contract, Memory& m
                     const std::vector<Output>& outputs, const Call& call) {
   memory.keep();
   if (digest_) {
-    const Outcome ours =
-        outcome(*candidates_[0].table, pool_, contract, memory, outputs, call);
+    const Outcome ours = outcome(*candidates_[0].table, pool_, contract, memory, outputs, call);
     digest_->update(fmt::format("{} {} {}", rlk::to_string(op_), name, ours.fault_row));
     if (ours.fault_row >= 0) return;
     for (const Tensor& t : ours.outputs) digest_->update(t.view().data, t.size_bytes());
     return;
   }
-  const Outcome expected =
-      outcome(reference_kernels(), single_, contract, memory, outputs, call);
+  const Outcome expected = outcome(reference_kernels(), single_, contract, memory, outputs, call);
   for (Candidate& candidate : candidates_) {
     AdmissionEntry& entry = candidate.entry;
     if (!entry.admitted) continue;

@@ -85,8 +85,8 @@ AttentionArgs make_args(Memory& memory, const Problem& p) {
     tokens += s.queries;
   }
   p.page_size > 0 ? scatter(memory, p, args) : pack(memory, p, args);
-  args.q = memory.random(kBF16, {tokens, p.shape.heads, p.shape.d}, Family::kNormal, p.lie,
-                         p.q_scale);
+  args.q =
+      memory.random(kBF16, {tokens, p.shape.heads, p.shape.d}, Family::kNormal, p.lie, p.q_scale);
   args.y = memory.unwritten(kBF16, {tokens, p.shape.heads, p.shape.d}, p.lie);
   if (p.lse) args.lse = memory.unwritten(kF32, {tokens, p.shape.heads});
   args.cu_seqlens_q = memory.offsets(queries);
@@ -127,7 +127,7 @@ class AttentionVectors {
   std::int64_t i_ = 0;
 };
 
-constexpr Heads kShapes[] = {{2, 1, 32}, {4, 2, 64}, {1, 1, 128}, {3, 3, 16}, {8, 1, 32},
+constexpr Heads kShapes[] = {{2, 1, 32},  {4, 2, 64}, {1, 1, 128}, {3, 3, 16}, {8, 1, 32},
                              {16, 1, 16}, {2, 2, 48}, {5, 1, 256}, {2, 1, 96}};
 const Heads& shape_of(std::int64_t i) {
   return kShapes[static_cast<std::size_t>(i) % std::size(kShapes)];

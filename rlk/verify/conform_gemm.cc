@@ -42,9 +42,9 @@ class GemmVectors {
                            args.leaf_tree ? fmt::format("leaf tree over {}, {}, {}", p.segments[0],
                                                         p.segments[1], p.segments[2])
                                           : "one chain",
-                           to_string(family), to_string(dtype), lie == Lie::kGaps ? "gaps" : "dense",
-                           bias ? ", bias" : "", transpose ? ", transposed b" : "",
-                           packed ? ", packed" : ""),
+                           to_string(family), to_string(dtype),
+                           lie == Lie::kGaps ? "gaps" : "dense", bias ? ", bias" : "",
+                           transpose ? ", transposed b" : "", packed ? ", packed" : ""),
                &KernelTable::gemm, args, memory, trial_.contract(),
                [&](const KernelTable& table, Exec& exec, GemmArgs& a) {
                  weight = {};
@@ -71,16 +71,34 @@ void gemm_vectors(Trial& trial) {
   for (int f = 0; f < 8; ++f) vectors.add({5, 35, 75}, family_of(f));
   for (int f = 0; f < 8; ++f) vectors.add({3, 20, 300, {300, 0, 0}}, family_of(f));
   // Sizes of 0, and around blocks of K, of rows and of columns.
-  for (const Product& p : std::initializer_list<Product>{
-           {0, 8, 16}, {4, 8, 0}, {15, 65, 15}, {8, 63, 17}, {65, 97, 31}, {1, 97, 127},
-           {1, 33, 128}, {6, 16, 511}, {12, 48, 513}, {2, 300, 40}, {150, 20, 24}, {1, 70, 1025}}) {
+  for (const Product& p : std::initializer_list<Product>{{0, 8, 16},
+                                                         {4, 8, 0},
+                                                         {15, 65, 15},
+                                                         {8, 63, 17},
+                                                         {65, 97, 31},
+                                                         {1, 97, 127},
+                                                         {1, 33, 128},
+                                                         {6, 16, 511},
+                                                         {12, 48, 513},
+                                                         {2, 300, 40},
+                                                         {150, 20, 24},
+                                                         {1, 70, 1025}}) {
     vectors.add(p, Family::kMixed);
   }
   const std::int64_t leaves = trial.contract().leaves;
-  for (const std::array<std::int64_t, 3>& s :
-       {std::array<std::int64_t, 3>{1, 0, 0}, {7, 0, 0}, {leaves - 1, 0, 0}, {leaves, 0, 0},
-        {leaves + 1, 0, 0}, {16 * leaves, 0, 0}, {16 * leaves + 5, 0, 0}, {64, 32, 32},
-        {200, 17, 33}, {96, 0, 96}, {96, 96, 0}, {1100, 0, 0}, {2050, 0, 0}}) {
+  for (const std::array<std::int64_t, 3>& s : {std::array<std::int64_t, 3>{1, 0, 0},
+                                               {7, 0, 0},
+                                               {leaves - 1, 0, 0},
+                                               {leaves, 0, 0},
+                                               {leaves + 1, 0, 0},
+                                               {16 * leaves, 0, 0},
+                                               {16 * leaves + 5, 0, 0},
+                                               {64, 32, 32},
+                                               {200, 17, 33},
+                                               {96, 0, 96},
+                                               {96, 96, 0},
+                                               {1100, 0, 0},
+                                               {2050, 0, 0}}) {
     if (s[0] < 1) continue;
     const std::int64_t k = s[0] + s[1] + s[2];
     for (const std::int64_t m : {1, 8, 13}) {

@@ -40,8 +40,8 @@ struct Row {
   std::vector<float> head;  // in place of the first logits
 };
 
-// Ends of the range, masks, ties: rows in which the plain sum would be lost. Where `head` is shorter
-// than the row, the rest is random.
+// Ends of the range, masks, ties: rows in which the plain sum would be lost. Where `head` is
+// shorter than the row, the rest is random.
 const std::vector<Row>& special_rows() {
   static const std::vector<Row> kRows = {
       {"masked", {1.5f, -0x1p31f, -kInfinity, 2.0f, -0x1p31f}},
@@ -75,8 +75,7 @@ Logits make_logits(Memory& memory, std::int64_t rows, std::int64_t vocab_size, F
         row[j] = special.head[static_cast<std::size_t>(j)];
       }
     }
-    out.largest.push_back(
-        static_cast<std::int32_t>(std::max_element(row, row + vocab_size) - row));
+    out.largest.push_back(static_cast<std::int32_t>(std::max_element(row, row + vocab_size) - row));
   }
   return out;
 }

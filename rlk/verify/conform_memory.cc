@@ -9,9 +9,8 @@
 namespace rlk::conformance {
 namespace {
 
-constexpr Family kPure[] = {Family::kNormal,    Family::kCancelling, Family::kWide,
-                            Family::kSubnormal, Family::kZeros,      Family::kHuge,
-                            Family::kTiny};
+constexpr Family kPure[] = {Family::kNormal, Family::kCancelling, Family::kWide, Family::kSubnormal,
+                            Family::kZeros,  Family::kHuge,       Family::kTiny};
 constexpr std::int64_t kNumPure = std::size(kPure);
 
 // Fills one row of n numbers.
@@ -71,8 +70,7 @@ std::uint64_t Rng::next() {
 
 double Rng::normal() {
   const std::uint64_t x = next();
-  const std::uint64_t sum =
-      (x & 0xffff) + ((x >> 16) & 0xffff) + ((x >> 32) & 0xffff) + (x >> 48);
+  const std::uint64_t sum = (x & 0xffff) + ((x >> 16) & 0xffff) + ((x >> 32) & 0xffff) + (x >> 48);
   return (static_cast<double>(sum) * 0x1p-16 - 2.0) * 1.7320508;
 }
 
@@ -100,8 +98,8 @@ TensorView Memory::make(DType dtype, const std::vector<std::int64_t>& sizes, Lie
     length = stride + first;
   }
   // No Tensor is without an element, so that an empty one has an address too.
-  Tensor& storage = storage_.emplace_back(
-      dtype, std::vector<std::int64_t>{std::max<std::int64_t>(length, 1)});
+  Tensor& storage =
+      storage_.emplace_back(dtype, std::vector<std::int64_t>{std::max<std::int64_t>(length, 1)});
   std::memset(storage.view().data, 0xff, storage.size_bytes());
   return {storage.data<char>() + static_cast<std::size_t>(first) * size_of(dtype), dtype, layout};
 }

@@ -48,10 +48,9 @@ void for_each_norm(const Contract& contract, const Visit& visit) {
           std::vector<std::int64_t>{tokens, heads, n}, family, lie, memory);
   };
   const std::int64_t lanes = contract.norm_lanes;
-  for (const std::int64_t n : {std::int64_t{1}, std::int64_t{2}, std::int64_t{15},
-                               std::int64_t{16}, std::int64_t{17}, std::int64_t{64},
-                               std::int64_t{128}, lanes - 1, lanes, lanes + 1, 2 * lanes - 1,
-                               2 * lanes + 1, 4 * lanes + 3}) {
+  for (const std::int64_t n : {std::int64_t{1}, std::int64_t{2}, std::int64_t{15}, std::int64_t{16},
+                               std::int64_t{17}, std::int64_t{64}, std::int64_t{128}, lanes - 1,
+                               lanes, lanes + 1, 2 * lanes - 1, 2 * lanes + 1, 4 * lanes + 3}) {
     if (n < 1) continue;
     for (const std::int64_t heads : {1, 3}) add(i % 3 == 0 ? 4 : 1, heads, n, family_of(i));
   }
@@ -110,16 +109,14 @@ void embedding_backward_vectors(Trial& trial) {
 
 void residual_add_vectors(Trial& trial) {
   for (const char* alias : {"", ", y is a", ", y is b"}) {
-    for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n,
-                        Family family, Lie lie, Memory& memory) {
+    for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n, Family family,
+                        Lie lie, Memory& memory) {
       ResidualAddArgs args;
       const TensorView a = memory.random(kBF16, {tokens, n}, family, lie);
       const TensorView b = memory.random(kBF16, {tokens, n}, family, lie);
       args.a = a;
       args.b = b;
-      args.y = *alias == 0            ? memory.unwritten(kBF16, {tokens, n}, lie)
-               : alias[7] == 'a'      ? a
-                                      : b;
+      args.y = *alias == 0 ? memory.unwritten(kBF16, {tokens, n}, lie) : alias[7] == 'a' ? a : b;
       trial.run(name + alias, &KernelTable::residual_add, args, memory);
     });
   }
@@ -224,11 +221,11 @@ void bias_backward_vectors(Trial& trial) {
         args.dbias = memory.random(kF32, {n}, family);
         args.dy = memory.random(kBF16, {sum(lengths), n}, family, lie);
         args.cu_seqlens = memory.offsets(lengths);
-        trial.run(fmt::format("{} samples, {} tokens of {}, blocks of {}, {}, {}", lengths.size(),
-                              sum(lengths), n, contract.token_block, to_string(family),
-                              to_string(lie)),
-                  &KernelTable::bias_backward, args, memory, contract,
-                  [](const KernelTable&, Exec&, BiasBackwardArgs&) {});
+        trial.run(
+            fmt::format("{} samples, {} tokens of {}, blocks of {}, {}, {}", lengths.size(),
+                        sum(lengths), n, contract.token_block, to_string(family), to_string(lie)),
+            &KernelTable::bias_backward, args, memory, contract,
+            [](const KernelTable&, Exec&, BiasBackwardArgs&) {});
       }
     }
   }
@@ -291,8 +288,8 @@ namespace {
 
 // Gates at which exp changes its course, in place of the first numbers.
 void put_edges(const TensorView& g) {
-  const float edges[] = {0.0f, -0.0f,  88.0f,  -88.0f, 103.9f,  -103.9f, 0x1p100f,
-                         -0x1p100f, 1e-30f, -1e-30f, 17.3f, -17.3f,  0x1p-133f};
+  const float edges[] = {0.0f,      -0.0f,  88.0f,   -88.0f, 103.9f, -103.9f,  0x1p100f,
+                         -0x1p100f, 1e-30f, -1e-30f, 17.3f,  -17.3f, 0x1p-133f};
   if (g.shape(0) == 0) return;
   for (std::int64_t i = 0; i < g.shape(1) && i < std::ssize(edges); ++i) {
     *g.at<bf16>(0, i) = numerics::to_bf16(edges[i]);
@@ -316,8 +313,8 @@ void swiglu_vectors(Trial& trial) {
 
 void swiglu_backward_vectors(Trial& trial) {
   for (const bool alias : {false, true}) {
-    for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n,
-                        Family family, Lie lie, Memory& memory) {
+    for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n, Family family,
+                        Lie lie, Memory& memory) {
       SwigluBackwardArgs args;
       const TensorView g = memory.random(kBF16, {tokens, n}, family, lie);
       const TensorView u = memory.random(kBF16, {tokens, n}, family, lie);

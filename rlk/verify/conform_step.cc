@@ -82,8 +82,8 @@ void grpo_loss_vectors(Trial& trial) {
 
 namespace {
 
-// (3k, 4k) has the norm 5k, here midway between two f32: only the small numbers behind decide, and in
-// a floating-point sum each of them is lost. `step` puts them into one lane of a vector sum.
+// (3k, 4k) has the norm 5k, here midway between two f32: only the small numbers behind decide, and
+// in a floating-point sum each of them is lost. `step` puts them into one lane of a vector sum.
 std::vector<float> midway(std::size_t step) {
   std::vector<float> grad(std::size_t{2000} * step, 0.0f);
   for (std::size_t i = step; i < grad.size(); i += step) grad[i] = 0x1p-4f;

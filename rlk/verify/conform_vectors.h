@@ -89,8 +89,7 @@ class Trial {
  public:
   Trial(Op op, const Contract& contract, std::vector<const KernelTable*> candidates, int threads);
   // Computes no reference and judges nothing: feeds what the one candidate computes to `digest`.
-  Trial(Op op, const Contract& contract, const KernelTable& candidate, int threads,
-        Sha256* digest);
+  Trial(Op op, const Contract& contract, const KernelTable& candidate, int threads, Sha256* digest);
 
   const Contract& contract() const { return contract_; }
   // The same with short blocks, so that short sequences have many block and split boundaries.

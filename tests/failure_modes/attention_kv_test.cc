@@ -72,8 +72,12 @@ struct Paged {
     TensorView out{const_cast<void*>(y.view().data), DType::kBF16, y.layout()};
     const Tensor cu = i32_tensor({0, static_cast<std::int32_t>(end - begin)});
     const Tensor kv_lens = i32_tensor({static_cast<std::int32_t>(end)});
-    attention(ctx, {rows(out, begin, end), {}, rows(s.q.view(), begin, end),
-                    {k, v, table, {}, page_size}, cu, kv_lens});
+    attention(ctx, {rows(out, begin, end),
+                    {},
+                    rows(s.q.view(), begin, end),
+                    {k, v, table, {}, page_size},
+                    cu,
+                    kv_lens});
   }
   Tensor whole(Context& ctx, const Sequence& s, std::int64_t chunk) const {
     Tensor y(DType::kBF16, {s.n, s.heads, s.d});
@@ -105,9 +109,9 @@ TEST(FailureModes, fm21_APrefixHitGivesTheBitsOfAColdRunAroundPagesBlocksAndSpli
         const Tensor whole = packed(ctx, s);
         for (const std::int64_t prefix : {15, 16, 17, 32, 47, 48, 49, 99}) {
           const Tensor rest = packed(ctx, s, prefix);
-          EXPECT_EQ(std::memcmp(rest.data<bf16>(), whole.data<bf16>() + prefix * 64,
-                                rest.size_bytes()),
-                    0)
+          EXPECT_EQ(
+              std::memcmp(rest.data<bf16>(), whole.data<bf16>() + prefix * 64, rest.size_bytes()),
+              0)
               << prefix;
         }
       },
@@ -233,8 +237,9 @@ TEST(FailureModes, fm25_BadPagesAndGapsAreErrorsBeforeAnyRead) {
     EXPECT_TRUE(same_bits(y, expected));  // refused before any write
     const Tensor cu = i32_tensor({0, 40}), kv_lens = i32_tensor({40}), start = i32_tensor({0});
     const auto refused = [&](ErrorCode code, const KvView& kv, const std::string& named) {
-      expect_error(code, {"attention", named},
-                   [&] { attention(ctx, {y, {}, s.q, kv, cu, kv_lens}); });
+      expect_error(code, {"attention", named}, [&] {
+        attention(ctx, {y, {}, s.q, kv, cu, kv_lens});
+      });
     };
     KvView kv{good.k, good.v, columns(good.table.view(), 0, 4), {}, 8};
     refused(ErrorCode::kInvalidArgument, kv, "5 pages");  // too few for 40 keys
@@ -267,8 +272,8 @@ TEST(FailureModes, fm25_BadPagesAndGapsAreErrorsBeforeAnyRead) {
   Activations activations(setup.config, false);
   const Tensor one = i32_tensor({1}), zero = i32_tensor({0}), cu = i32_tensor({0, 1});
   for (const std::int64_t slot : {std::int64_t{-1}, std::int64_t{16}, std::int64_t{1} << 40}) {
-    const ForwardBatch b{one, zero, cu, one, view(&slot, {1}),
-                         view(zero.data<std::int32_t>(), {1, 1}), 16};
+    const ForwardBatch b{
+        one, zero, cu, one, view(&slot, {1}), view(zero.data<std::int32_t>(), {1, 1}), 16};
     expect_error(ErrorCode::kInvalidArgument, {"KV row " + std::to_string(slot)},
                  [&] { forward(ctx, model, b, &cache, activations); });
   }

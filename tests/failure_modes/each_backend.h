@@ -1,4 +1,4 @@
-// Runs a check with the reference and with the CPU kernels of every instruction set of this machine.
+// Runs a check with the reference and with the CPU kernels of every instruction set here.
 #pragma once
 
 #include <gtest/gtest.h>

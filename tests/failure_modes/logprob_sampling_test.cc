@@ -42,8 +42,7 @@ TEST(FailureModes, fm01_AnIdOutsideTheVocabularyIsOneErrorOnEveryBackendAndInEve
       Tensor logp = f32_tensor({7, 7, 7}), g = f32_tensor({1, 1, 1});
       Tensor dlogits(DType::kBF16, {3, 32});
       const Tensor targets = i32_tensor({0, id, 20});
-      messages.insert(
-          message_of([&] { logprob(ctx, {logp, {}, logits, targets, &params, 1}); }));
+      messages.insert(message_of([&] { logprob(ctx, {logp, {}, logits, targets, &params, 1}); }));
       EXPECT_EQ(value(logp, 0), 7.0f);  // nothing is written
       EXPECT_NE(message_of([&] {
                   logprob_backward(ctx, {dlogits, logits, targets, g, {}, &params, 1});
@@ -59,8 +58,9 @@ TEST(FailureModes, fm01_AnIdOutsideTheVocabularyIsOneErrorOnEveryBackendAndInEve
       EXPECT_NE(message_of([&] { linear_logp(ctx, args); }).find("outside the vocabulary"),
                 std::string::npos);
       Tensor y(DType::kBF16, {3, 32});
-      EXPECT_NE(message_of([&] { embedding(ctx, {y, rows(head.view(), 0, 21), targets}); })
-                    .find("[0, 21)"),
+      EXPECT_NE(message_of([&] {
+                  embedding(ctx, {y, rows(head.view(), 0, 21), targets});
+                }).find("[0, 21)"),
                 std::string::npos);
     };
     each_backend(collect);
@@ -124,17 +124,20 @@ TEST(FailureModes, fm03_VeryNegativeRowsAreExactAndMasksTakeNoPart) {
     const float below = std::nextafter(-0x1p30f, -kInf);
     const Scored masked = score(ctx, f32_rows({{-3, -2.5f}}), {0});
     for (float mask : {below, -1e20f, -3e38f}) {
-      EXPECT_TRUE(same_bits(score(ctx, f32_rows({{-3, -2.5f, mask, mask}}), {0}).logp,
-                            masked.logp));
-      expect_error(ErrorCode::kNonFinite, {"nothing takes part"},
-                   [&] { score(ctx, f32_rows({{mask, mask, mask}}), {0}); });
-      expect_error(ErrorCode::kNonFinite, {"a target that takes no part"},
-                   [&] { score(ctx, f32_rows({{0, mask, 1}}), {1}); });
+      EXPECT_TRUE(
+          same_bits(score(ctx, f32_rows({{-3, -2.5f, mask, mask}}), {0}).logp, masked.logp));
+      expect_error(ErrorCode::kNonFinite, {"nothing takes part"}, [&] {
+        score(ctx, f32_rows({{mask, mask, mask}}), {0});
+      });
+      expect_error(ErrorCode::kNonFinite, {"a target that takes no part"}, [&] {
+        score(ctx, f32_rows({{0, mask, 1}}), {1});
+      });
     }
     EXPECT_FALSE(same_bits(score(ctx, f32_rows({{-3, -2.5f, -9}}), {0}).logp, masked.logp));
     // An infinite logit is no mask but a number that went wrong.
-    expect_error(ErrorCode::kNonFinite, {"row 0"},
-                 [&] { score(ctx, f32_rows({{0, -kInf, 1}}), {0}); });
+    expect_error(ErrorCode::kNonFinite, {"row 0"}, [&] {
+      score(ctx, f32_rows({{0, -kInf, 1}}), {0});
+    });
   });
 }
 
@@ -227,9 +230,8 @@ TEST(FailureModes, fm05_AnyShardsOfTheVocabularyGiveTheSameBits) {
     f32_differs = f32_differs || f32_sums.size() > 1;
     // And it is the log-probability of the operator.
     const numerics::LogSumExpEnd end(whole.sum);
-    each_backend([&](Context& ctx) {
-      EXPECT_EQ(value(score(ctx, logits, {3}).logp, 0), end.logp(row[3]));
-    });
+    each_backend(
+        [&](Context& ctx) { EXPECT_EQ(value(score(ctx, logits, {3}).logp, 0), end.logp(row[3])); });
   }
   EXPECT_TRUE(f32_differs);  // a sum of shard sums in f32 would show
 }
@@ -320,8 +322,9 @@ TEST(FailureModes, fm07_TiesAtTheTopKEdgeKeepTheLowestIds) {
     // top-p stops inside the ties, too: each of four is a quarter.
     const SamplingParams top_p{.temperature = 1, .top_p = 0.5f};
     EXPECT_EQ(value(score(ctx, f32_rows({{2, 2, 2, 2}}), {1}, top_p).logp, 0), half);
-    expect_error(ErrorCode::kNonFinite, {"takes no part"},
-                 [&] { score(ctx, f32_rows({{2, 2, 2, 2}}), {2}, top_p); });
+    expect_error(ErrorCode::kNonFinite, {"takes no part"}, [&] {
+      score(ctx, f32_rows({{2, 2, 2, 2}}), {2}, top_p);
+    });
 
     const std::size_t n = 64;
     const std::vector<SamplingParams> params(n, top2), greedy(n, {.temperature = 0});
@@ -360,8 +363,9 @@ TEST(FailureModes, fm08_TemperatureZeroIsGreedyAndWhatCannotBeDividedByIsRefused
       const SamplingParams bad{.temperature = temperature};
       expect_error(ErrorCode::kInvalidArgument, {"temperature"},
                    [&] { score(ctx, logits, {1}, bad); });
-      expect_error(ErrorCode::kInvalidArgument, {"temperature"},
-                   [&] { sample(ctx, {id, logits, &bad, &key}); });
+      expect_error(ErrorCode::kInvalidArgument, {"temperature"}, [&] {
+        sample(ctx, {id, logits, &bad, &key});
+      });
     }
     // The smallest that is accepted neither overflows silently nor divides by zero.
     expect_error(ErrorCode::kNonFinite, {"row 0"},
@@ -481,7 +485,7 @@ TEST(FailureModes, fm13_ComparisonIsByBytes) {
   const struct {
     float a, b;
     bool equal;
-  } cases[] = {{0.0f, -0.0f, false}, {kNan, kNan, false}, {-1, next, false}, {kNan, 0, false},
+  } cases[] = {{0.0f, -0.0f, false}, {kNan, kNan, false}, {-1, next, false},   {kNan, 0, false},
                {-kInf, -kInf, true}, {-1, -1, true},      {-0.0f, -0.0f, true}};
   for (const auto& k : cases) {
     EXPECT_EQ(numerics::compare_bits(&k.a, &k.b, 1).equal(), k.equal) << k.a << " " << k.b;

@@ -275,9 +275,8 @@ TEST(FailureModes, fm18_ARowHasTheSameBitsForEveryNumberOfRows) {
           for (std::int64_t begin : {std::int64_t{0}, 129 - m}) {
             const Tensor c = product(ctx, rows(a.view(), begin, begin + m), b,
                                      {.leaf_tree = leaf_tree, .packed = packed});
-            EXPECT_EQ(std::memcmp(c.data<float>(), expected.data<float>() + begin * n,
-                                  c.size_bytes()),
-                      0)
+            EXPECT_EQ(
+                std::memcmp(c.data<float>(), expected.data<float>() + begin * n, c.size_bytes()), 0)
                 << m << " rows from " << begin << ", packed " << packed;
           }
         }
@@ -344,9 +343,8 @@ TEST(FailureModes, fm19_TheRopeTableIsF32AndItsBaseIsTheConfigs) {
   EXPECT_EQ(theta(R"(,"rope_parameters":{"rope_theta":500000.0,"rope_type":"default"})"), 5e5);
   EXPECT_EQ(theta(R"(,"rope_theta":5e5,"rope_parameters":{"rope_theta":5e5})"), 5e5);
   EXPECT_EQ(theta(""), 1e4);
-  expect_error(ErrorCode::kFormat, {"config.json", "rope_theta"}, [&] {
-    theta(R"(,"rope_theta":1e4,"rope_parameters":{"rope_theta":1e6})");
-  });
+  expect_error(ErrorCode::kFormat, {"config.json", "rope_theta"},
+               [&] { theta(R"(,"rope_theta":1e4,"rope_parameters":{"rope_theta":1e6})"); });
   // And the model's table is the one of its config.
   ModelConfig config = tiny_config();
   config.rope_theta = 1e6;

@@ -104,8 +104,7 @@ Tensor hidden_states(Context& ctx, const Model& model, Activations& activations,
   }
   PackedBatch batch;
   batch.pack(samples);
-  const ConstTensorView hidden =
-      forward(ctx, model, batch.forward_batch(), nullptr, activations);
+  const ConstTensorView hidden = forward(ctx, model, batch.forward_batch(), nullptr, activations);
   Tensor out(DType::kBF16, {hidden.shape(0), hidden.shape(1)});
   std::copy_n(hidden.at<bf16>(), out.size(), out.data<bf16>());
   return out;
@@ -271,10 +270,12 @@ TEST(FailureModes, fm30_TokensLogprobsVersionsAndMasksHaveOneSize) {
     } else {
       s.old_logprobs.pop_back();
     }
-    expect_error(ErrorCode::kInvalidArgument, {"sample 0", "10 response tokens", "9"},
-                 [&] { trainer.trainer.accumulate({&s, 1}); });
-    expect_error(ErrorCode::kInvalidArgument, {"sample 0"},
-                 [&] { trainer.trainer.score({&s, 1}); });
+    expect_error(ErrorCode::kInvalidArgument, {"sample 0", "10 response tokens", "9"}, [&] {
+      trainer.trainer.accumulate({&s, 1});
+    });
+    expect_error(ErrorCode::kInvalidArgument, {"sample 0"}, [&] {
+      trainer.trainer.score({&s, 1});
+    });
   }
   Record a;
   RecordSample s;

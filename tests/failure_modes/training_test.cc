@@ -218,9 +218,7 @@ TEST(FailureModes, fm37_SmallestAndFullestSequencesAndEqualRewardsAreOrdinary) {
         const std::vector<TrainSample> samples{
             train_sample(1, 0, 1, 1),   // one token, nothing to score
             train_sample(32, 0, 1, 2),  // a prompt that fills the context
-            train_sample(1, 1, 1, 3),
-            train_sample(1, 31, -1, 4),
-            train_sample(31, 1, 1, 5),
+            train_sample(1, 1, 1, 3),  train_sample(1, 31, -1, 4), train_sample(31, 1, 1, 5),
         };
         const std::vector<std::vector<float>> logprobs = trainer.score(samples);
         for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -233,8 +231,9 @@ TEST(FailureModes, fm37_SmallestAndFullestSequencesAndEqualRewardsAreOrdinary) {
         EXPECT_TRUE(std::isfinite(pass.sums.loss));
         EXPECT_TRUE(std::isfinite(trainer.apply().grad_norm));
         const TrainSample too_long = train_sample(1, 32, 1, 6);
-        expect_error(ErrorCode::kInvalidArgument, {"33 tokens", "32"},
-                     [&] { trainer.score({&too_long, 1}); });
+        expect_error(ErrorCode::kInvalidArgument, {"33 tokens", "32"}, [&] {
+          trainer.score({&too_long, 1});
+        });
       },
       tiny_contract());
 

@@ -7,8 +7,7 @@ using rlk::fuzz::promise;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return rlk::fuzz::loads_or_refuses([&] {
     const std::string_view bytes = rlk::fuzz::text(data, size);
-    const rlk::SafetensorsHeader header =
-        rlk::parse_safetensors_header(bytes, rlk::fuzz::kSource);
+    const rlk::SafetensorsHeader header = rlk::parse_safetensors_header(bytes, rlk::fuzz::kSource);
     promise(header.data_begin <= size, "the data begin inside the file");
     std::uint64_t covered = 0;
     for (const auto& [name, tensor] : header.tensors) {

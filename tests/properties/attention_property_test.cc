@@ -123,17 +123,16 @@ TEST(Properties, AttentionBackwardGivesTheBytesOfTheReference) {
       Tensor y(DType::kBF16, {n, heads, d}), lse(DType::kF32, {n, heads});
       Tensor dq(DType::kBF16, {n, heads, d});
       Tensor dk(DType::kBF16, {n, kv_heads, d}), dv(DType::kBF16, {n, kv_heads, d});
-      kernels.attention(exec, {y, lse, q, {k, v, {}, rows(cu.view(), 0, std::ssize(lengths)), 0},
-                               cu, lens});
+      kernels.attention(
+          exec, {y, lse, q, {k, v, {}, rows(cu.view(), 0, std::ssize(lengths)), 0}, cu, lens});
       kernels.attention_backward(exec, {dq, dk, dv, dy, y, q, k, v, lse, cu});
       std::vector<Tensor> outputs;
       for (Tensor* t : {&dq, &dk, &dv}) outputs.push_back(std::move(*t));
       return outputs;
     };
     const Outcome wanted = outcome(call, reference_kernels(), contract);
-    assert_same_outcome(
-        outcome(call, draw_cpu_kernels(), contract, static_cast<int>(draw(1, 4))), wanted,
-        "gradient");
+    assert_same_outcome(outcome(call, draw_cpu_kernels(), contract, static_cast<int>(draw(1, 4))),
+                        wanted, "gradient");
   }));
 }
 

@@ -36,8 +36,8 @@ T draw_one(const std::vector<T>& from) {
 
 // bf16 data of any kind, with the seed that makes it.
 inline Tensor draw_tensor(std::initializer_list<std::int64_t> sizes) {
-  const Kind kind = draw_one<Kind>({Kind::kNormal, Kind::kCancelling, Kind::kWide,
-                                    Kind::kSubnormal, Kind::kMixed});
+  const Kind kind = draw_one<Kind>(
+      {Kind::kNormal, Kind::kCancelling, Kind::kWide, Kind::kSubnormal, Kind::kMixed});
   return random_tensor(DType::kBF16, sizes, static_cast<std::uint64_t>(draw(0, 1 << 30)), kind);
 }
 

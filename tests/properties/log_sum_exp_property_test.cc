@@ -15,9 +15,9 @@ float draw_logit(std::int64_t kind) {
   const auto x = static_cast<float>(static_cast<double>(draw(-1000000, 1000000)) * 1e-6);
   switch (kind) {
     case 0: return 20.0f * x;
-    case 1: return 5000.0f * x;    // around the change of the reduction at 2^12
-    case 2: return 0x1p30f * x;    // as far as a logit may go
-    case 3: return x * 0x1p-140f;  // subnormal, zeros with either sign
+    case 1: return 5000.0f * x;                       // around the change of the reduction at 2^12
+    case 2: return 0x1p30f * x;                       // as far as a logit may go
+    case 3: return x * 0x1p-140f;                     // subnormal, zeros with either sign
     case 4: return -0x1p30f * (1.0f + std::fabs(x));  // masks, and -2^30 itself
     default: return std::ldexp(x, static_cast<int>(draw(-30, 30)));
   }

@@ -115,9 +115,20 @@ TEST(Properties, APagePoolLosesNoPageAndHitsNoStaleOne) {
     for (std::int64_t i = draw(1, 120); i > 0; --i) {
       switch (draw(0, 19)) {
         case 0: model.start_weight_version(); break;
-        case 1: case 2: case 3: case 4: case 5: model.allocate(); break;
-        case 6: case 7: case 8: case 9: model.release(); break;
-        case 10: case 11: case 12: case 13: case 14: model.insert(); break;
+        case 1:
+        case 2:
+        case 3:
+        case 4:
+        case 5: model.allocate(); break;
+        case 6:
+        case 7:
+        case 8:
+        case 9: model.release(); break;
+        case 10:
+        case 11:
+        case 12:
+        case 13:
+        case 14: model.insert(); break;
         default: model.find();
       }
     }
@@ -152,7 +163,8 @@ class Engine {
       RC_ASSERT(item.num_tokens > 0);
       RC_ASSERT(seen.insert(item.sequence).second);
       const std::int64_t begin = item.sequence->num_computed_tokens;
-      for (std::int64_t p = begin; p < begin + item.num_tokens; ++p) slot(*item.sequence, p) = key(*item.sequence, p);
+      for (std::int64_t p = begin; p < begin + item.num_tokens; ++p)
+        slot(*item.sequence, p) = key(*item.sequence, p);
     }
     for (const ScheduledSequence& item : scheduled) {
       Sequence& s = *item.sequence;
@@ -220,7 +232,9 @@ TEST(Properties, EveryScheduledSequenceReadsItsOwnKeysAndFinishes) {
     for (std::int64_t i = draw(1, 50); i > 0; --i) {
       switch (draw(0, 14)) {
         case 0: engine.new_weights(); break;
-        case 1: case 2: case 3: {
+        case 1:
+        case 2:
+        case 3: {
           const std::int64_t prompt_len = draw(1, most - 1);
           engine.add(prompt_len, draw(1, most - prompt_len + 1));
           break;

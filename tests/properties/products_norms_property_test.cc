@@ -98,8 +98,7 @@ TEST(Properties, RmsNormGivesTheBytesOfTheReference) {
       return outputs;
     };
     const Outcome wanted = outcome(call, reference_kernels(), contract);
-    const Outcome found =
-        outcome(call, draw_cpu_kernels(), contract, static_cast<int>(draw(1, 4)));
+    const Outcome found = outcome(call, draw_cpu_kernels(), contract, static_cast<int>(draw(1, 4)));
     RC_ASSERT(found.fault_row == wanted.fault_row);
     assert_same(found.outputs[0], wanted.outputs[0], "y");
     assert_same(found.outputs[1], wanted.outputs[1], "q");
@@ -132,8 +131,7 @@ TEST(Properties, RmsNormBackwardGivesTheBytesOfTheReference) {
       return outputs;
     };
     const Outcome wanted = outcome(call, reference_kernels(), contract);
-    const Outcome found =
-        outcome(call, draw_cpu_kernels(), contract, static_cast<int>(draw(1, 4)));
+    const Outcome found = outcome(call, draw_cpu_kernels(), contract, static_cast<int>(draw(1, 4)));
     assert_same(found.outputs[0], wanted.outputs[0], "dx");
     assert_same(found.outputs[1], wanted.outputs[1], "dw");
   }));

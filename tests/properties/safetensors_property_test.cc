@@ -17,8 +17,8 @@ struct Named {
 std::vector<Named> draw_tensors() {
   std::vector<Named> out;
   for (std::int64_t i = draw(0, 6); i > 0; --i) {
-    const DType dtype = draw_one<DType>(
-        {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kI64});
+    const DType dtype =
+        draw_one<DType>({DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kI64});
     std::vector<std::int64_t> sizes;
     for (std::int64_t rank = draw(0, 4); rank > 0; --rank) sizes.push_back(draw(0, 5));
     Named n{*rc::gen::string<std::string>(), Tensor(dtype, sizes)};
