@@ -68,11 +68,11 @@ bool needs_admission(const RlConfig& config) {
 }
 
 // Route strict promises that nothing without admission ran.
-int exit_code_of(const RunSummary& summary) {
-  if (summary.unadmitted_ops.empty()) return kOk;
-  fmt::print(stderr, "route strict, but kernels without admission ran: {}\n",
-             fmt::join(summary.unadmitted_ops, ", "));
-  return kDiffers;
+bool warn_of_unadmitted(const RunSummary& summary) {
+  if (summary.unadmitted_ops.empty()) return false;
+  fmt::print(stderr, "{}route strict, but kernels without admission ran: {}\n",
+             stderr_is_terminal() ? "\n" : "", fmt::join(summary.unadmitted_ops, ", "));
+  return true;
 }
 
 int run(const Arguments& a) {
@@ -108,8 +108,9 @@ int run(const Arguments& a) {
   } else {
     print_summary(result.summary, a.out);
   }
+  const bool unadmitted = warn_of_unadmitted(result.summary);
   switch (result.end) {
-    case RunEnd::kDone: return exit_code_of(result.summary);
+    case RunEnd::kDone: return unadmitted ? kDiffers : kOk;
     case RunEnd::kInterrupted:
       fmt::print(stderr, "{}interrupted; --resume continues from here\n",
                  stderr_is_terminal() ? "\n" : "");

@@ -64,7 +64,8 @@ struct ThreadPool::State {
 
   void worker_main(int thread) {
     for (;;) {
-      for (int spins = 0; unclaimed.load(std::memory_order_relaxed) <= 0 && spins < kSpins; ++spins) {
+      for (int spins = 0; spins < kSpins; ++spins) {
+        if (unclaimed.load(std::memory_order_relaxed) > 0) break;
         relax();
       }
       if (unclaimed.load(std::memory_order_relaxed) <= 0) {
@@ -90,7 +91,8 @@ ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
     }
   } catch (const std::system_error& e) {
     state_->join();
-    fail(ErrorCode::kNotAvailable, "threads: the system refused one of {}: {}", num_threads, e.what());
+    fail(ErrorCode::kNotAvailable, "threads: the system refused one of {}: {}", num_threads,
+         e.what());
   }
 }
 

@@ -8,8 +8,8 @@
 
 namespace rlk {
 
-// A weight matrix rearranged for one backend's product kernels. A plan: never changes a bit. It must
-// be packed again whenever the weight changes.
+// A weight matrix rearranged for one backend's product kernels. A plan: never changes a bit. It
+// must be packed again whenever the weight changes.
 struct PackedWeight {
   const void* owner = nullptr;  // the backend that packed it; others ignore it
   std::int64_t n = 0;

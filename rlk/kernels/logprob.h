@@ -26,9 +26,9 @@ struct SamplingParams {
 //   targets  in   i32 [num_tokens]
 //   params   in   one per row, or a single one for all rows (num_params = 1)
 // Bits    contract section 5.
-// Errors  row: a logit that is NaN or infinite, or z > 2^30 (z < -2^30 is a mask: it takes no part); a
-//         target outside the vocabulary or one that takes no part; a row in which nothing takes part.
-//         Ignored rows are never looked at.
+// Errors  row: a logit that is NaN or infinite, or z > 2^30 (z < -2^30 is a mask: it takes no
+//         part); a target outside the vocabulary or one that takes no part; a row in which nothing
+//         takes part. Ignored rows are never looked at.
 struct LogprobArgs {
   TensorView logp;
   TensorView entropy;

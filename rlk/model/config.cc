@@ -11,6 +11,7 @@ namespace rlk {
 namespace {
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxHeadDim = 256;  // ops/attention.h
 
 // What differs between the families, with Hugging Face's defaults for absent keys.
 struct Family {
@@ -102,7 +103,7 @@ void check_rope_kind(FieldReader& root, const char* key) {
 double read_rope_theta(FieldReader& root) {
   check_rope_kind(root, "rope_scaling");
   check_rope_kind(root, "rope_parameters");
-  const Range<double> range{.min = 1.0};
+  const Range<double> range{.min = 2.0, .max = 0x1p40};  // numerics/rope_table.h
   double theta = 10000.0;
   const bool has_old = root.optional("rope_theta", theta, range);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
@@ -189,6 +190,10 @@ void read_head_dim(FieldReader& root, const Family& family, ModelConfig& config)
   if (config.head_dim % 2 != 0) {
     root.refuse(ErrorCode::kInvalidArgument, "head_dim",
                 fmt::format("{} is odd; RoPE rotates pairs", config.head_dim));
+  }
+  if (config.head_dim > kMaxHeadDim) {
+    root.refuse(ErrorCode::kUnsupported, "head_dim",
+                fmt::format("{} is not supported; up to {} is", config.head_dim, kMaxHeadDim));
   }
 }
 

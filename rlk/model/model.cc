@@ -28,6 +28,11 @@ Model::Model(const ModelConfig& config, const Contract& contract, std::int64_t m
          "model: max_model_len {} must be at least 1 and at most max_position_embeddings {}",
          max_model_len, config.max_position_embeddings);
   }
+  constexpr std::int64_t kMaxPositions = std::int64_t{1} << 22;  // of numerics/rope_table.h
+  if (max_model_len > kMaxPositions) {
+    fail(ErrorCode::kUnsupported, "model: max_model_len {} is above {} positions", max_model_len,
+         kMaxPositions);
+  }
   const std::int64_t half = config.head_dim / 2;
   cos_ = Tensor(DType::kF32, {max_model_len, half});
   sin_ = Tensor(DType::kF32, {max_model_len, half});

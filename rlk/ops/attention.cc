@@ -53,7 +53,12 @@ void check_kv(const Context& ctx, const AttentionArgs& a) {
   }
 }
 
-void check_heads(const Context& ctx, Op op, std::int64_t heads, std::int64_t kv_heads) {
+void check_heads(const Context& ctx, Op op, std::int64_t heads, std::int64_t kv_heads,
+                 std::int64_t d) {
+  if (d < 2 || d > kMaxHeadSize || d % 2 != 0) {
+    fail(ErrorCode::kUnsupported, "{}: head size {}; even sizes up to {} are supported",
+         ctx.where(op), d, kMaxHeadSize);
+  }
   if (kv_heads == 0 || heads % kv_heads != 0) {
     fail(ErrorCode::kShape, "{}: {} query heads do not divide into {} KV heads", ctx.where(op),
          heads, kv_heads);
@@ -71,7 +76,7 @@ void attention(Context& ctx, const AttentionArgs& a) {
   if (a.lse) check_tensor(ctx, op, "lse", a.lse, DType::kF32, {tokens, heads});
   check_tensor(ctx, op, "k", a.kv.k, DType::kBF16, {kv_rows, kv_heads, d});
   check_tensor(ctx, op, "v", a.kv.v, DType::kBF16, {kv_rows, kv_heads, d});
-  check_heads(ctx, op, heads, kv_heads);
+  check_heads(ctx, op, heads, kv_heads, d);
   check_tensor(ctx, op, "kv_lens", a.kv_lens, DType::kI32, {kAnySize});
   check_tensor(ctx, op, "cu_seqlens_q", a.cu_seqlens_q, DType::kI32, {a.kv_lens.shape(0) + 1});
   check_cu_seqlens(ctx, op, a.cu_seqlens_q, tokens);
@@ -84,7 +89,7 @@ void attention_backward(Context& ctx, const AttentionBackwardArgs& a) {
   constexpr Op op = Op::attention_backward;
   const std::int64_t tokens = a.q.shape(0), heads = a.q.shape(1), d = a.q.shape(2);
   const std::int64_t kv_heads = a.k.shape(1);
-  check_heads(ctx, op, heads, kv_heads);
+  check_heads(ctx, op, heads, kv_heads, d);
   check_tensor(ctx, op, "q", a.q, DType::kBF16, {tokens, heads, d});
   check_tensor(ctx, op, "y", a.y, DType::kBF16, {tokens, heads, d});
   check_tensor(ctx, op, "dy", a.dy, DType::kBF16, {tokens, heads, d});

@@ -68,7 +68,7 @@ class Context {
   // num_threads 0: one per hardware thread. contract_kernels: the table strict mode runs, by
   // default the fastest for this CPU; tests pass reference_kernels() or one instruction set.
   // admission: what strict mode may run.
-  // Errors  kNotAdmitted: an operator in mode strict whose kernel has no admission, with the reason.
+  // Errors  kNotAdmitted: an operator in mode strict whose kernel has no admission, and why.
   Context(const Contract& contract, Modes modes, int num_threads = 0,
           const KernelTable* contract_kernels = nullptr,
           const Admission& admission = Admission::own_kernels());

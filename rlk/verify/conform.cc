@@ -204,6 +204,10 @@ std::vector<Op> ops_of(const ConformOptions& options) {
     for (int i = 0; i < kNumOps; ++i) ops.push_back(static_cast<Op>(i));
   }
   std::erase(ops, Op::pack_weight);
+  if (ops.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "pack_weight has no vectors: gemm is tried with packed weights");
+  }
   return ops;
 }
 

@@ -25,8 +25,9 @@ using ConformProgress = std::function<void(Op)>;
 // One entry per operator and backend. A backend is admitted for an operator when all vectors give
 // the bytes and the fault row of the reference; it is refused at the first that does not, and the
 // reason names vector, output, element and both values. pack_weight has no entry: a packed layout
-// is a plan, and gemm is tried with packed weights too. Errors  kNotAvailable: the contract's
-// profile is not portable.
+// is a plan, and gemm is tried with packed weights too.
+// Errors  kNotAvailable: the contract's profile is not portable; kInvalidArgument: options.ops is
+//         pack_weight alone.
 Admission conform(const ConformOptions& options, const ConformProgress& progress = {});
 
 // SHA-256 over what `table` computes for all vectors of options.ops: the same for every build,

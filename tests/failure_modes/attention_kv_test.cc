@@ -251,6 +251,12 @@ TEST(FailureModes, fm25_BadPagesAndGapsAreErrorsBeforeAnyRead) {
     kv.kv_start = late;
     refused(ErrorCode::kInvalidArgument, kv, "[1, 41)");
 
+    for (const std::int64_t d : {0, 1, 15, 258}) {  // heads that the kernels have no room for
+      Tensor any(DType::kBF16, {n, 4, d});
+      expect_error(ErrorCode::kUnsupported, {"attention", "head size " + std::to_string(d)},
+                   [&] { attention(ctx, {any, {}, any, {any, any, {}, start, 0}, cu, kv_lens}); });
+    }
+
     // Rows with gaps between them are no error, and no other bits.
     Tensor wide_k(DType::kBF16, {n, 3, 16}), wide_v(DType::kBF16, {n, 3, 16});
     for (std::int64_t t = 0; t < n; ++t) {

@@ -345,6 +345,10 @@ TEST(FailureModes, fm19_TheRopeTableIsF32AndItsBaseIsTheConfigs) {
   EXPECT_EQ(theta(""), 1e4);
   expect_error(ErrorCode::kFormat, {"config.json", "rope_theta"},
                [&] { theta(R"(,"rope_theta":1e4,"rope_parameters":{"rope_theta":1e6})"); });
+  for (const char* bad : {"0", "1.5", "-1e4", "1e13", "1e300"}) {
+    expect_error(ErrorCode::kInvalidArgument, {"config.json", "rope_theta"},
+                 [&] { theta(R"(,"rope_theta":)" + std::string(bad)); });
+  }
   // And the model's table is the one of its config.
   ModelConfig config = tiny_config();
   config.rope_theta = 1e6;

@@ -14,6 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     promise(config.num_key_value_heads > 0 &&
                 config.num_attention_heads % config.num_key_value_heads == 0,
             "KV heads divide the query heads");
+    promise(config.head_dim % 2 == 0 && config.head_dim <= 256, "heads are of a supported size");
+    promise(config.rope_theta >= 2 && config.rope_theta <= 0x1p40, "a RoPE table can be made");
     const std::string written = rlk::to_json(config);
     promise(rlk::to_json(rlk::parse_model_config(written, rlk::fuzz::kSource)) == written,
             "a config survives writing and reading");

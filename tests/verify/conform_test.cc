@@ -146,21 +146,14 @@ void reversed_gemm(Exec& exec, const GemmArgs& args) {
   reference_kernels().gemm(exec, reversed);
 }
 
-// A block that is twice as long as the contract's.
-void long_blocks(Exec& exec, const AttentionArgs& args) {
+// The reference under a contract in which one field is another.
+void (*change)(Contract&);
+template <typename Args, void (*KernelTable::*field)(Exec&, const Args&)>
+void under_another_contract(Exec& exec, const Args& args) {
   Contract contract = exec.contract;
-  contract.kv_block *= 2;
-  contract.kv_split *= 2;
+  change(contract);
   Exec other{exec.pool, exec.workspace, contract, exec.fault};
-  reference_kernels().attention(other, args);
-}
-
-// Half the lanes.
-void few_lanes(Exec& exec, const RmsNormArgs& args) {
-  Contract contract = exec.contract;
-  contract.norm_lanes /= 2;
-  Exec other{exec.pool, exec.workspace, contract, exec.fault};
-  reference_kernels().rms_norm(other, args);
+  (reference_kernels().*field)(other, args);
 }
 
 void ignores_faults(Exec& exec, const LogprobArgs& args) {
@@ -180,16 +173,52 @@ TEST(ConformTwin, RefusesAWrongOrder) {
   KernelTable table = reference_kernels();
   table.backend = "mine";
   table.gemm = reversed_gemm;
-  table.attention = long_blocks;
-  table.rms_norm = few_lanes;
   table.logprob = ignores_faults;
   table.swiglu = writes_behind_a_row;
-  for (const Op op : {Op::gemm, Op::attention, Op::rms_norm}) {
-    EXPECT_FALSE(verdict(op, table).admitted) << to_string(op);
-  }
+  EXPECT_FALSE(verdict(Op::gemm, table).admitted);
   EXPECT_NE(verdict(Op::logprob, table).reason.find("refuses no row, the contract refuses row 1"),
             std::string::npos);
   EXPECT_NE(verdict(Op::swiglu, table).reason.find("no output"), std::string::npos);
+}
+
+TEST(ConformTwin, EveryFieldThatAKernelReadsShowsInItsVectors) {
+  KernelTable table;
+  table.backend = "mine";
+#define RLK_OP(name, Args) table.name = under_another_contract<Args, &KernelTable::name>;
+  RLK_OPS(RLK_OP)
+#undef RLK_OP
+  struct Case {
+    const char* field;
+    void (*change)(Contract&);
+    std::vector<Op> ops;
+  };
+  const Case cases[] = {
+      {"norm_lanes",
+       [](Contract& c) { c.norm_lanes /= 2; },
+       {Op::rms_norm, Op::rms_norm_backward, Op::attention_backward}},
+      {"token_block",
+       [](Contract& c) { c.token_block *= 2; },
+       {Op::rms_norm_backward_weight, Op::bias_backward}},
+      {"leaves",
+       [](Contract& c) { c.leaves *= 2; },
+       {Op::gemm, Op::merge_heads, Op::attention_backward}},
+      {"leaves",
+       [](Contract& c) { c.leaves /= 2; },
+       {Op::gemm, Op::merge_heads, Op::attention_backward}},
+      {"kv_block",
+       [](Contract& c) {
+         c.kv_block *= 2;
+         c.kv_split *= 2;
+       },
+       {Op::attention}},
+      {"kv_split", [](Contract& c) { c.kv_split *= 2; }, {Op::attention}},
+      {"softmax_lanes", [](Contract& c) { c.softmax_lanes /= 2; }, {Op::attention}}};
+  for (const Case& c : cases) {
+    change = c.change;
+    for (const Op op : c.ops) {
+      EXPECT_FALSE(verdict(op, table).admitted) << c.field << ", " << to_string(op);
+    }
+  }
 }
 
 TEST(Context, RunsStrictOnlyWhatIsAdmitted) {

@@ -75,7 +75,9 @@ inline M less(I a, I b) { return {_mm512_cmplt_epi32_mask(a.v, b.v)}; }
 inline F to_f32(I a) { return {_mm512_cvtepi32_ps(a.v)}; }   // nearest even
 inline I to_i32(F a) { return {_mm512_cvttps_epi32(a.v)}; }  // exact for integers in range
 
-inline F widen(__m256i h) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))}; }
+inline F widen(__m256i h) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))};
+}
 inline F load_bf16(const std::uint16_t* p) {
   return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }

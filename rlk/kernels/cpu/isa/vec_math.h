@@ -1,7 +1,9 @@
 // The contract's math primitives on the vectors of vec_*.h, one text for every instruction set.
 // Included inside the same anonymous namespace, after the vectors.
 
-inline F select_nan(F x, F y) { return select(is_nan(x), from_bits(set1(std::int32_t{0x7fc00000})), y); }
+inline F select_nan(F x, F y) {
+  return select(is_nan(x), from_bits(set1(std::int32_t{0x7fc00000})), y);
+}
 
 // exp2p/1: 2^x for x <= 126, 2^-18 relative. NaN stays NaN.
 inline F exp2p(F x) {

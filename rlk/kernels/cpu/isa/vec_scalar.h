@@ -27,7 +27,9 @@ inline std::uint32_t u32(std::int32_t x) { return static_cast<std::uint32_t>(x);
 inline F zero() { return each<F>([](int) { return 0.0f; }); }
 inline F set1(float x) { return each<F>([=](int) { return x; }); }
 inline F load(const float* p) { return each<F>([=](int i) { return p[i]; }); }
-inline F load_n(const float* p, int n) { return each<F>([=](int i) { return i < n ? p[i] : 0.0f; }); }
+inline F load_n(const float* p, int n) {
+  return each<F>([=](int i) { return i < n ? p[i] : 0.0f; });
+}
 inline void store_n(float* p, F x, int n) {
   for (int i = 0; i < n; ++i) p[i] = x.v[i];
 }
