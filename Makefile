@@ -32,7 +32,8 @@ test: setup configure
 	@cmake --build --preset cpu -j $(JOBS)
 	@ctest --preset cpu -j $(JOBS)
 
-test-long: setup build
+test-long: setup configure
+	@cmake --build --preset cpu -j $(JOBS)
 	@ctest --test-dir build --output-on-failure -L long
 
 fuzz: setup

@@ -19,13 +19,16 @@ function(rlk_test name)
 
   add_test(NAME ${name} COMMAND ${name} --gtest_filter=-*Invariance.*:*Invariance/*:*Twin.*:*Twin/*
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  # Admission records of tests stay out of the user's cache folder.
+  set(environment "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache")
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${environment}")
   foreach(kind Invariance Twin)
     if(all_text MATCHES "TEST(_P|_F)?\\([A-Za-z0-9]*${kind},")
       string(TOLOWER ${kind} label)
       add_test(NAME ${name}.${label} COMMAND ${name} --gtest_filter=*${kind}.*:*${kind}/*
                WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-      set_tests_properties(${name}.${label} PROPERTIES LABELS "${label};${ARG_LABELS}")
+      set_tests_properties(${name}.${label} PROPERTIES LABELS "${label};${ARG_LABELS}"
+                           ENVIRONMENT "${environment}")
     endif()
   endforeach()
 endfunction()

@@ -154,7 +154,7 @@ TEST(ModelConfig, RefusesWhatIsNotBuiltWithFieldAndValue) {
   expect_refused_change(code, "architectures", json::array({"Qwen3ForSequenceClassification"}),
                         {"architectures", "Qwen3ForSequenceClassification", "Qwen3ForCausalLM"});
   expect_refused_change(code, "rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}},
-                        {"rope_scaling", "factor"});
+                        {"rope_scaling.rope_type", "\"yarn\""});
   expect_refused_change(code, "rope_scaling", {{"type", "linear"}},
                         {"rope_scaling.type", "\"linear\"", "default"});
   expect_refused_change(code, "rope_parameters", {{"rope_type", "llama3"}, {"rope_theta", 1e6}},

@@ -87,7 +87,8 @@ StepData make_step(std::int64_t step, int num_samples = 4, int response = 5) {
     }
   }
   data.metrics.push_back({step, "response_length", 5.0});
-  data.provenance.push_back({step, "rollout", "rms_norm", "cpu/avx2", "strict", "decode", 7, 70});
+  data.provenance.push_back(
+      {step, "rollout", "rms_norm", "cpu/avx2", "auto", "decode", 7, 70, 90, 2, "refused"});
   return data;
 }
 
@@ -190,7 +191,12 @@ TEST_F(RunDbTest, TruncatingForgetsEverythingAfterTheStep) {
   EXPECT_EQ(db.tokens(3).size(), 20U);
   EXPECT_TRUE(db.tokens(4).empty());
   EXPECT_TRUE(db.samples(5).empty());
-  EXPECT_EQ(db.provenance_totals().at(0).count, 21);
+  const ProvenanceRow total = db.provenance_totals().at(0);
+  EXPECT_EQ(total.count, 21);
+  EXPECT_EQ(total.time_us, 210);
+  EXPECT_EQ(total.audit_compared, 270);
+  EXPECT_EQ(total.audit_mismatches, 6);
+  EXPECT_EQ(total.fallback_reason, "refused");
   EXPECT_EQ(db.metrics().size(), 5U) << "three steps, step 0 and the warm-up";
   db.write_step(make_step(4));
   EXPECT_EQ(db.last_complete_step(), 4);
