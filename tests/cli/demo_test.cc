@@ -13,9 +13,9 @@ namespace {
 const std::string kDemo = RLK_SOURCE_DIR "/examples/demo/";
 
 nlohmann::json run_route(const TemporaryFolder& folder, const std::string& route) {
-  const Outcome rl =
-      run_program({"rl", "--config", kDemo + "rl.json", "--set", "model.path=" + folder.file("model"),
-                   "--route", route, "--out", folder.file(route), "--json"});
+  const Outcome rl = run_program({"rl", "--config", kDemo + "rl.json", "--set",
+                                  "model.path=" + folder.file("model"), "--route", route, "--out",
+                                  folder.file(route), "--json"});
   EXPECT_EQ(rl.exit_code, 0) << rl.err;
   return rl.json();
 }
