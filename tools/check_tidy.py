@@ -70,7 +70,7 @@ MAY_CALL_LIBM = ("rlk/kernels/production/", "rlk/verify/", "tests/", "bench/")
 ORDER = re.compile(r"\batomic(?:_ref)?\s*<\s*(?:float|double|long double|bf16)\b|\batomicAdd\s*\("
                    r"|\bstd::(?:transform_)?reduce\b|\bomp\b.*\breduction\b")
 HEAVY = re.compile(r"nlohmann/json\.hpp|CLI/|spdlog/")
-MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:work|root|home/\w+|tmp/build[\w-]*)(?![\w.])")
+MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:root|home/\w+|tmp/build[\w-]*)(?![\w.])")
 WORD = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 NO_CODE = re.compile(
     r'R"(?P<raw>[^()\s]*)\(.*?\)(?P=raw)"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"'

@@ -1,6 +1,7 @@
 #include "rlk/io/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -144,6 +145,18 @@ void write_file(const std::string& path, std::string_view bytes) {
   file.write(bytes);
   file.commit();
 }
+
+FileLock::FileLock(const std::string& path)
+    : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) fail(ErrorCode::kIo, "{}: cannot open: {}", path, reason(errno));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  const int error = errno;
+  ::close(descriptor_);
+  if (error == EWOULDBLOCK) fail(ErrorCode::kIo, "{}: another process holds it", path);
+  fail(ErrorCode::kIo, "{}: cannot lock: {}", path, reason(error));
+}
+
+FileLock::~FileLock() { ::close(descriptor_); }
 
 MappedFile::MappedFile(const std::string& path) {
   const Descriptor descriptor(open_for_reading(path, size_bytes_));

@@ -45,6 +45,20 @@ class AtomicFile {
 // AtomicFile for bytes that are already in memory.
 void write_file(const std::string& path, std::string_view bytes);
 
+// A claim on a file, for as long as the object lives or the process runs; it cannot outlive a killed
+// process. The file is created when it is not there, and stays.
+class FileLock {
+ public:
+  // Errors: kIo, also when another process holds it.
+  explicit FileLock(const std::string& path);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
 // Read-only memory map of a file. The file must not shrink while it is mapped.
 class MappedFile {
  public:

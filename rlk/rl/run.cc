@@ -31,6 +31,8 @@ double seconds_since(Clock::time_point start) {
 
 constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 
+constexpr const char* kLockFile = "run.lock";
+
 // A request id names its step and sample, so random numbers depend on nothing else. Evaluations
 // have the top bit.
 std::uint64_t request_id(std::int64_t step, std::int64_t sample) {
@@ -81,6 +83,7 @@ class Run {
   Context trainer_ctx_;
   RolloutEngine rollout_;
   Trainer trainer_;
+  std::optional<FileLock> lock_;  // one writer per run folder
   std::optional<RunDb> db_;
   std::string run_id_;
   std::int64_t first_step_ = 1;
@@ -163,6 +166,7 @@ void Run::start() {
          "{}/checkpoints: checkpoints of another run are there; choose another folder",
          options_.out);
   }
+  lock_.emplace(join_path(options_.out, kLockFile));
   db_ = RunDb::create(path);
   describe();
 }
@@ -172,6 +176,7 @@ void Run::resume() {
   if (!file_exists(path)) {
     fail(ErrorCode::kIo, "{}: no run to resume; start it without --resume", path);
   }
+  lock_.emplace(join_path(options_.out, kLockFile));
   db_ = RunDb::open(path);
   describe_or_check();
   const std::int64_t step =

@@ -49,6 +49,15 @@ void run_undisturbed(const Scene& scene) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 
+TEST(Resume, IsRefusedWhileTheRunIsAlive) {
+  const Scene scene;
+  Program program(scene.rl_arguments("run", {"steps=1000000"}));
+  ASSERT_TRUE(program.wait_for("step "));
+  expect_refused(scene.resume("run", {"steps=1000000"}), 2, {"run.lock", "another process"});
+  program.send(SIGINT);
+  EXPECT_EQ(program.wait().exit_code, 130);
+}
+
 TEST(ResumeInvariance, AfterSigkillBeforeAndBehindCheckpoints) {
   const Scene scene;
   run_undisturbed(scene);

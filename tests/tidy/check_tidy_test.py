@@ -86,7 +86,7 @@ PLANTED = [
     ("pragma", "rlk/io/a.h", "int a;\n", 1),
     ("format", "rlk/io/a.h", "#pragma once\n\tint a;\n", 2),
     ("format", "rlk/io/a.h", "#pragma once\n// " + "x" * 98 + "\n", 2),
-    ("path", "README.md", "See /work/main for more.\n", 1),
+    ("path", "README.md", "See /home/me/rlkernel for more.\n", 1),
     ("path", "cli/main.cc", 'const char* a = "/root/x";\n', 1),
     ("path", "cli/main.cc", 'const char* a = "/tmp/build-mine/rlk";\n', 1),
     ("word", "README.md", "TODO\n", 1),
