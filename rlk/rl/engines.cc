@@ -1,7 +1,9 @@
 #include "rlk/rl/engines.h"
 
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
+#include "rlk/core/digest.h"
 #include "rlk/core/error.h"
 
 namespace rlk {
@@ -72,6 +74,21 @@ SamplingParams sampling_params(const RlConfig& c) {
   p.top_p = static_cast<float>(c.rollout.top_p);
   p.min_p = static_cast<float>(c.rollout.min_p);
   return p;
+}
+
+std::string deployment_digest(const RlConfig& c, const std::string& backend) {
+  const nlohmann::json plans = {
+      {"backend", backend},
+      {"max_num_batched_tokens", c.rollout.max_num_batched_tokens},
+      {"max_num_seqs", c.rollout.max_num_seqs},
+      {"micro_batch_tokens", c.trainer.micro_batch_tokens},
+      {"num_pages", c.rollout.num_pages},
+      {"page_size", c.rollout.page_size},
+      {"prefix_cache", c.rollout.prefix_cache},
+      {"rollout_threads", c.rollout.threads},
+      {"trainer_threads", c.trainer.threads},
+  };
+  return sha256_hex(plans.dump());
 }
 
 void check_handshake(const Contract& rollout, const Contract& trainer) {

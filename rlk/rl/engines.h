@@ -1,6 +1,8 @@
 // From a run's configuration to its engines: modes, options, and the gate between them.
 #pragma once
 
+#include <string>
+
 #include "rlk/ops/context.h"
 #include "rlk/rl/rl_config.h"
 #include "rlk/rollout/rollout_engine.h"
@@ -17,6 +19,10 @@ RolloutOptions rollout_options(const RlConfig& config, std::int64_t max_model_le
 TrainerOptions trainer_options(const RlConfig& config, std::int64_t max_model_len);
 
 SamplingParams sampling_params(const RlConfig& config);
+
+// SHA-256 of the plans of a run: what may change speed and can change no bit (pages, batches,
+// threads, kernels). `backend` names the contract kernels.
+std::string deployment_digest(const RlConfig& config, const std::string& backend);
 
 // Two engines compare forward digests before the first token. kContract with every field that
 // differs.

@@ -228,6 +228,9 @@ void Run::describe() {
   db.set_config(run_key::kModelDigest, json_text(model_digest_));
   db.set_config(run_key::kForwardDigest, json_text(forward_digest(config_.contract)));
   db.set_config(run_key::kBackwardDigest, json_text(backward_digest(config_.contract)));
+  db.set_config(
+      run_key::kDeploymentDigest,
+      json_text(deployment_digest(config_, rollout_ctx_.contract_table().backend)));
   db.set_config(run_key::kVocabSize, std::to_string(model_.config.vocab_size));
   db.write_event(0, "start", to_string(config_.route));
   const std::string sft = join_path(model_.folder, kSftLossFile);

@@ -28,6 +28,7 @@ inline constexpr const char* kEnvironment = "environment";
 inline constexpr const char* kModelDigest = "model_digest";
 inline constexpr const char* kForwardDigest = "forward_digest";
 inline constexpr const char* kBackwardDigest = "backward_digest";
+inline constexpr const char* kDeploymentDigest = "deployment_digest";
 inline constexpr const char* kWeightsDigest = "weights_digest";  // of the last weights
 inline constexpr const char* kVocabSize = "vocab_size";
 }  // namespace run_key

@@ -1,0 +1,48 @@
+#include "rlk/rl/engines.h"
+
+#include <gtest/gtest.h>
+
+#include "rlk/core/error.h"
+
+namespace rlk {
+namespace {
+
+TEST(Engines, PlansChangeTheDeploymentDigestAndNoOther) {
+  const RlConfig a;
+  RlConfig b = a;
+  b.rollout.page_size = 64;
+  EXPECT_NE(deployment_digest(a, "cpu.avx2"), deployment_digest(b, "cpu.avx2"));
+  EXPECT_NE(deployment_digest(a, "cpu.avx2"), deployment_digest(a, "cpu.avx512"));
+  EXPECT_EQ(forward_digest(a.contract), forward_digest(b.contract));
+  b = a;
+  b.contract.kv_block = 64;
+  EXPECT_EQ(deployment_digest(a, "cpu.avx2"), deployment_digest(b, "cpu.avx2"));
+  EXPECT_NE(forward_digest(a.contract), forward_digest(b.contract));
+}
+
+TEST(Engines, OverridesGoToTheirEngineAlone) {
+  RlConfig config;
+  config.modes.trainer["gemm"] = "audit";
+  const auto gemm = static_cast<std::size_t>(Op::gemm);
+  EXPECT_EQ(engine_modes(config, Engine::kTrainer)[gemm], Mode::kAudit);
+  EXPECT_EQ(engine_modes(config, Engine::kRollout)[gemm], Mode::kStrict);
+  config.route = RlConfig::Route::kProduction;
+  EXPECT_EQ(engine_modes(config, Engine::kRollout)[gemm], Mode::kOff);
+}
+
+TEST(Engines, RefuseEachOtherOverAForwardFieldOnly) {
+  Contract rollout, trainer;
+  trainer.grad_slots = 4;  // reaches gradients, never a log-probability
+  check_handshake(rollout, trainer);
+  trainer.kv_split = 2048;
+  try {
+    check_handshake(rollout, trainer);
+    FAIL() << "other kv_split accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kContract);
+    EXPECT_NE(std::string(e.what()).find("kv_split: 1024 != 2048"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace rlk
