@@ -45,8 +45,8 @@ class AtomicFile {
 // AtomicFile for bytes that are already in memory.
 void write_file(const std::string& path, std::string_view bytes);
 
-// A claim on a file, for as long as the object lives or the process runs; it cannot outlive a killed
-// process. The file is created when it is not there, and stays.
+// A claim on a file, for as long as the object lives or the process runs; it cannot outlive a
+// killed process. The file is created when it is not there, and stays.
 class FileLock {
  public:
   // Errors: kIo, also when another process holds it.
