@@ -6,13 +6,15 @@
 #   make test-long the long ones: exhaustive sweeps, more random cases
 #   make fuzz      the parsers under libFuzzer, each for SECONDS (default 60)
 #   make asan      the tests under the address and undefined-behaviour sanitizers
+#   make cuda      the CUDA backend and its tests, in build-cuda/ (needs nvcc)
+#   make gpu-bundle  what runs on a GPU machine without packages, in build-cuda/bundle/
 #   make install   install under PREFIX (default /usr/local)
 
 JOBS   ?= $(shell nproc)
 PREFIX ?= /usr/local
 DEMO   ?= runs/demo
 
-.PHONY: all setup configure build demo test test-long fuzz asan install clean
+.PHONY: all setup configure build demo test test-long fuzz asan cuda gpu-bundle install clean
 
 all: build
 
@@ -46,9 +48,16 @@ asan: setup
 	@cmake --build --preset asan -j $(JOBS)
 	@ctest --preset asan -j $(JOBS)
 
+cuda:
+	@test -f build-cuda/build.ninja || cmake --preset cuda
+	@cmake --build --preset cuda -j $(JOBS)
+
+gpu-bundle: cuda
+	@tools/gpu_bundle
+
 install: build
 	@cmake --build --preset cpu -j $(JOBS) --target rlk_c
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-asan build-clang build-fuzz
+	rm -rf build build-asan build-clang build-cuda build-fuzz

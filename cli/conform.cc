@@ -131,8 +131,8 @@ void add_conform(CLI::App& app, int& exit_code) {
   verb->add_option("--op", a->ops, "Operators, with commas between; default: all")->delimiter(',');
   verb->add_option(
           "--backend", a->backends,
-          "reference, cpu.scalar, cpu.avx2, cpu.avx512, production; all: every one but the "
-          "reference. Default: the best of cpu for this machine")
+          "reference, cpu.scalar, cpu.avx2, cpu.avx512, production, cuda.portable (or cuda); all: "
+          "every one but the reference. Default: the best of cpu for this machine")
       ->delimiter(',');
   verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
   verb->add_option("--threads", a->threads, "Threads of the kernels that are tried; 0: all")

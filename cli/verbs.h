@@ -27,6 +27,8 @@ void add_compare(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);
 void add_contract(CLI::App& app, int& exit_code);
 void add_conform(CLI::App& app, int& exit_code);
+void add_probe(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
 void add_env(CLI::App& app, int& exit_code);
 
 // From here on Ctrl-C and SIGTERM ask the running job to stop; a second one ends the program.

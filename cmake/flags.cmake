@@ -44,3 +44,23 @@ function(rlk_library layer)
   set_target_properties(rlk_${layer} PROPERTIES EXPORT_NAME ${layer} POSITION_INDEPENDENT_CODE ON)
   set_property(GLOBAL APPEND PROPERTY RLK_LIBRARIES rlk_${layer})
 endfunction()
+
+# rlk_isa_flags(target a_avx2.cc ...): the end of a file's name says for which instruction set it is
+# compiled. The property is set for the target's directory, which is where CMake looks for it.
+function(rlk_isa_flags target)
+  foreach(source ${ARGN})
+    if(source MATCHES "_avx2\\.cc$")
+      set(flags -mavx2 -mfma)
+    elseif(source MATCHES "_avx512\\.cc$")
+      # g++ 12 takes the undefined operand inside its own AVX-512 intrinsics for a mistake.
+      set(flags -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma)
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+        list(APPEND flags -Wno-uninitialized -Wno-maybe-uninitialized)
+      endif()
+    else()
+      continue()
+    endif()
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target}
+      PROPERTIES COMPILE_OPTIONS "${flags}")
+  endforeach()
+endfunction()

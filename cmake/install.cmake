@@ -9,7 +9,7 @@ if(TARGET rlk)
   install(TARGETS rlk RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/rlk DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h")
+  FILES_MATCHING PATTERN "*.h" PATTERN bench EXCLUDE)
 foreach(targets rlkernel-targets rlkernel-c-targets)
   install(EXPORT ${targets} NAMESPACE rlk:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/rlkernel)
 endforeach()

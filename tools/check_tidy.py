@@ -6,8 +6,10 @@
 Prints `file:line: [rule] what is wrong` for every violation; exit code 1 if there is one.
 
     layer      a layer includes or links only layers before it; rollout and trainer never each other
-    kernels    rlk/kernels/{reference,cpu,production}/ stay inside rlk/kernels; of rlk/kernels, layers
+    kernels    rlk/kernels/{reference,cpu,gpu,production}/ stay inside rlk/kernels; of rlk/kernels, layers
                above ops see the argument structs only
+    gpu        CUDA and HIP headers and launches only in rlk/device and rlk/kernels/gpu; the kernels there
+               use only the names of gpu.h
     isa        files compiled for one instruction set include no baseline code and no library
     fast-math  no flag or pragma that lets the compiler change a result
     libm       no exp, log, sin, pow, ... of the C library where a number can reach a result
@@ -25,8 +27,8 @@ import re
 import sys
 from pathlib import Path
 
-FOLDERS = [".ci", "bench", "cli", "cmake", "docs", "examples", "rlk", "tests", "tools"]
-TEXT_SUFFIXES = {".cc", ".h", ".py", ".md", ".cmake", ".in", ".txt", ".sh", ""}
+FOLDERS = [".ci", "cli", "cmake", "docs", "examples", "rlk", "tests", "tools"]
+TEXT_SUFFIXES = {".cc", ".cu", ".h", ".py", ".md", ".cmake", ".in", ".txt", ".sh", ""}
 # Bytes of other programs, and the two files that have to spell what they forbid.
 SKIPPED = ("tests/goldens/",)
 SPELLS_RULES = {"tools/check_tidy.py", "tests/tidy/check_tidy_test.py"}
@@ -34,9 +36,10 @@ SPELLS_RULES = {"tools/check_tidy.py", "tests/tidy/check_tidy_test.py"}
 # What each layer may include, besides itself.
 LAYERS = {"core": set()}
 for layer, direct in [
+    ("device", ["core"]),
     ("contract", ["core"]),
     ("numerics", ["contract"]),
-    ("kernels", ["numerics"]),
+    ("kernels", ["numerics", "device"]),
     ("ops", ["kernels"]),
     ("io", ["core"]),
     ("compare", ["io", "numerics"]),
@@ -45,11 +48,12 @@ for layer, direct in [
     ("trainer", ["model"]),
     ("rl", ["rollout", "trainer", "compare"]),
     ("verify", ["rl"]),
-    ("cli", ["verify"]),
+    ("bench", ["verify"]),
+    ("cli", ["bench"]),
 ]:
     LAYERS[layer] = set(direct).union(*(LAYERS[d] for d in direct))
 
-BACKENDS = ("reference", "cpu", "production")
+BACKENDS = ("reference", "cpu", "gpu", "production")
 NOT_ARGUMENTS = {"rlk/kernels/kernel_table.h", "rlk/kernels/exec.h"}
 ISA_HEADERS = {"immintrin.h", "cstdint"}
 
@@ -65,10 +69,18 @@ LIBM = re.compile(rf"\bstd::(?:{NAMES})[fl]?\s*\(|\b__builtin_(?:{NAMES})[fl]?\s
 BARE_LIBM = re.compile(rf"(?<![\w.:>])(?:{NAMES})\s*\((?!\s*\))")
 # numerics and the instruction-set bodies define functions with these names.
 DEFINES_MATH = ("rlk/numerics/", "rlk/kernels/cpu/isa/", "rlk/kernels/production/isa/")
-# The production route is what other engines do; verify only draws axes.
-MAY_CALL_LIBM = ("rlk/kernels/production/", "rlk/verify/", "tests/", "bench/")
+# The production route is what other engines do; verify draws axes, bench takes means.
+MAY_CALL_LIBM = ("rlk/kernels/production/", "rlk/verify/", "rlk/bench/", "tests/")
 ORDER = re.compile(r"\batomic(?:_ref)?\s*<\s*(?:float|double|long double|bf16)\b|\batomicAdd\s*\("
                    r"|\bstd::(?:transform_)?reduce\b|\bomp\b.*\breduction\b")
+GPU_HEADER = re.compile(r"cuda|cublas|cudnn|nccl|hip/|rocblas|rccl")
+MAY_INCLUDE_GPU = ("rlk/device/", "rlk/kernels/gpu/")
+# What gpu.h gives kernels names for; the vendors' own.
+GPU_NAME = re.compile(r"<<<|\b(?:threadIdx|blockIdx|blockDim|gridDim|__syncthreads\w*|__shfl\w*"
+                      r"|__ballot\w*|__global__|__device__|__shared__|cuda[A-Z]\w*|hip[A-Z]\w*"
+                      r"|atomic[A-Z]\w*)")
+NAMES_GPU = ("rlk/kernels/gpu/gpu.h", "rlk/device/gpu_runtime.h", "rlk/core/host_device.h",
+             "rlk/kernels/gpu/sm90/")  # that folder is for one chip
 HEAVY = re.compile(r"nlohmann/json\.hpp|CLI/|spdlog/")
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:root|home/\w+|tmp/build[\w-]*)(?![\w.])")
 WORD = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
@@ -120,7 +132,7 @@ class Tidy:
     def run(self):
         for path, text in self.texts.items():
             self.check_text(path, text)
-            if path.endswith((".cc", ".h")):
+            if path.endswith((".cc", ".cu", ".h")):
                 self.check_cpp(path, text)
             elif path.endswith(("CMakeLists.txt", ".cmake")) or path == "Makefile":
                 self.check_build(path, text)
@@ -150,7 +162,11 @@ class Tidy:
         for number, line in enumerate(without_text(text).splitlines(), 1):
             if match := FAST_MATH.search(line):
                 self.report(path, number, "fast-math", match.group())
-            if match := ORDER.search(line):
+            if path.startswith("rlk/") and not path.startswith(NAMES_GPU):
+                if match := GPU_NAME.search(line):
+                    self.report(path, number, "gpu", f"{match.group()} outside gpu.h")
+            # gpu.h has atomics of integers only.
+            if not path.startswith(NAMES_GPU) and (match := ORDER.search(line)):
                 self.report(path, number, "order", f"{match.group()} adds in no fixed order")
             if may_call_libm:
                 continue
@@ -167,10 +183,12 @@ class Tidy:
         if "/isa/" in path and target not in ISA_HEADERS and "/isa/" not in target \
                 and not target.endswith("_isa.h"):
             self.report(path, number, "isa", f"{target} would be compiled for an instruction set")
+        if GPU_HEADER.match(target) and not path.startswith(MAY_INCLUDE_GPU):
+            self.report(path, number, "gpu", f"{target} outside rlk/device and rlk/kernels/gpu")
         layer, other = layer_of(path), layer_of(target)
         if layer is None:
             return
-        if target.startswith(("tests/", "bench/")):
+        if target.startswith("tests/"):
             self.report(path, number, "layer", f"{layer} includes {target}")
         if other is None or other == layer:
             self.check_backend(path, number, target)
@@ -207,10 +225,10 @@ class Tidy:
         for path, text in self.texts.items():
             if path.endswith("CMakeLists.txt"):
                 text = re.sub(r"#[^\n]*", "", text)
-                commands[os.path.dirname(path)] = [re.findall(r"[^\s()\"]+\.cc\b", command)
+                commands[os.path.dirname(path)] = [re.findall(r"[^\s()\"]+\.c[cu]\b", command)
                                                    for command in text.split(")")]
         for path in self.texts:
-            if not path.endswith(".cc"):
+            if not path.endswith((".cc", ".cu")):
                 continue
             folder, count = os.path.dirname(path), 0
             while True:

@@ -10,14 +10,16 @@ namespace {
 
 using nlohmann::json;
 
+// mac is the version of the model (numerics/mma/); the mac of `portable` is IEEE fma and has none.
 constexpr struct {
   Profile profile;
   const char* name;
+  const char* mac;
 } kProfiles[] = {
-    {Profile::kPortable, "portable"},
-    {Profile::kSm90, "sm90"},
-    {Profile::kCdna3, "cdna3"},
-    {Profile::kCdna2, "cdna2"},
+    {Profile::kPortable, "portable", nullptr},
+    {Profile::kSm90, "sm90", "mac.sm90/1"},
+    {Profile::kCdna3, "cdna3", "mac.cdna3/1"},
+    {Profile::kCdna2, "cdna2", "mac.cdna2/1"},
 };
 
 // Fixed sequences of operations; a changed sequence gets a new name here and in docs/contract.md.
@@ -66,6 +68,9 @@ json to_json(const Contract& c, bool forward_only) {
     if (f.forward || !forward_only) j[f.name] = f.get(c);
   }
   j["primitives"] = kForwardPrimitives;
+  for (const auto& p : kProfiles) {
+    if (p.profile == c.profile && p.mac) j["primitives"].push_back(p.mac);
+  }
   j["roundings"] = kForwardRoundings;
   if (!forward_only) {
     for (const char* p : kBackwardPrimitives) j["primitives"].push_back(p);

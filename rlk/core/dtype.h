@@ -13,7 +13,7 @@ struct bf16 {
   std::uint16_t bits = 0;
 };
 
-enum class DType : std::uint8_t { kF32, kBF16, kF16, kI32, kI64 };
+enum class DType : std::uint8_t { kF32, kBF16, kF16, kI32, kI64, kF64 };
 
 inline std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -21,7 +21,8 @@ inline std::size_t size_of(DType dtype) {
     case DType::kI32: return 4;
     case DType::kBF16:
     case DType::kF16: return 2;
-    case DType::kI64: return 8;
+    case DType::kI64:
+    case DType::kF64: return 8;
   }
   return 0;
 }
@@ -34,6 +35,7 @@ inline const char* to_string(DType dtype) {
     case DType::kF16: return "F16";
     case DType::kI32: return "I32";
     case DType::kI64: return "I64";
+    case DType::kF64: return "F64";
   }
   return "?";
 }
@@ -55,6 +57,10 @@ struct DTypeOf<std::int32_t> {
 template <>
 struct DTypeOf<std::int64_t> {
   static constexpr DType value = DType::kI64;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kF64;
 };
 
 }  // namespace rlk

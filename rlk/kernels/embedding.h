@@ -1,4 +1,5 @@
 // embedding: y[t] = bf16(f32(table[id_t]) + (+0))
+// All bf16 tensors of a call may be f32 instead (contract section 1, Storage). Strides are free.
 #pragma once
 
 #include "rlk/core/tensor.h"

@@ -8,6 +8,10 @@
 #include "rlk/core/thread_pool.h"
 #include "rlk/core/workspace.h"
 
+namespace rlk::device {
+class Queue;
+}
+
 namespace rlk {
 
 // Non-finite numbers a kernel met. Kernels never throw: they note the lowest row and the operator
@@ -32,6 +36,7 @@ struct Exec {
   Workspace& workspace;
   const Contract& contract;
   Fault& fault;
+  device::Queue* gpu = nullptr;  // of GPU kernels; null elsewhere
 };
 
 }  // namespace rlk

@@ -15,25 +15,28 @@ struct PackedWeight {
   std::int64_t n = 0;
   std::int64_t k = 0;
   std::shared_ptr<void> data;
+  DType dtype = DType::kBF16;  // of the weight
 };
 
-//   w  in   bf16 [N, K], any strides (a transposed view packs the transpose)
+// T: the storage type of the call, bf16 or f32 (docs/contract.md, section 1).
+
+//   w  in   T [N, K], any strides (a transposed view packs the transpose)
 struct PackWeightArgs {
   PackedWeight* packed;
   ConstTensorView w;
 };
 
 // c[m,n] = round( sum_k a[m,k] * b[n,k]  + bias[n] )
-//   c         out  bf16 or f32 [M, N]
-//   a         in   bf16 [M, K]
-//   b         in   bf16 [N, K], any strides: a Hugging Face weight forward, its transposed view
-//                  for the input gradient
+//   c         out  T or f32 [M, N], any strides
+//   a         in   T [M, K], any strides
+//   b         in   T [N, K], any strides: a Hugging Face weight forward, its transposed view for
+//                  the input gradient
 //   packed_b  in   b in the backend's own layout; optional
-//   bias      in   bf16 [N]; optional
+//   bias      in   T [N], any stride; optional
 //   leaf_tree      false: one chain over K. true: leaf tree with contract.leaves leaves
 //   segments       K cut in up to three domains (q, k, v): leaf i is one chain through leaf i of
 //                  each domain in turn. {K, 0, 0} for a single domain
-// Bits    sum + (+0); with a bias sum + f32(bias); one rounding to bf16, none for f32.
+// Bits    sum + (+0); with a bias sum + f32(bias); one rounding to c's type.
 struct GemmArgs {
   TensorView c;
   ConstTensorView a;
@@ -48,20 +51,26 @@ struct GemmArgs {
 // The open chain goes on through the tokens; at each group end dw = dw + chain and chain = +0.
 //   dw          in-out  f32  [N, K], closed groups
 //   chain       in-out  f32  [N, K], the open group
-//   dy          in      bf16 [num_tokens, N]
-//   x           in      bf16 [num_tokens, K]
-//   group_ends  in      i64  [num_group_ends], rising token offsets in (0, num_tokens]
+//   dy          in      T    [num_tokens, N], any strides
+//   x           in      T    [num_tokens, K], any strides
+//   group_ends  in      i64  [num_group_ends], token offsets up to num_tokens that never fall; a
+//                            group without tokens adds nothing
+//   cu_seqlens  in      i32  [num_samples + 1], token offsets of the samples, each of which starts
+//   a
+//                            new group of mac; not needed in profile portable, where mac takes one
+//                            product at a time
 struct GemmBackwardWeightArgs {
   TensorView dw;
   TensorView chain;
   ConstTensorView dy;
   ConstTensorView x;
   ConstTensorView group_ends;
+  ConstTensorView cu_seqlens = {};
 };
 
 // Bias gradient: token sum of dy (see RmsNormBackwardWeightArgs), with adds in place of fma.
 //   dbias       in-out  f32  [N]
-//   dy          in      bf16 [num_tokens, N]
+//   dy          in      T    [num_tokens, N], any strides
 //   cu_seqlens  in      i32  [num_samples + 1]
 struct BiasBackwardArgs {
   TensorView dbias;

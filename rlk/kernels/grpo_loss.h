@@ -1,15 +1,12 @@
 // grpo_loss: the clipped policy-gradient loss of GRPO and PPO with an optional KL term.
 #pragma once
 
-#include "rlk/core/tensor.h"
+#include "rlk/kernels/kl.h"
 
 namespace rlk {
 
-enum class Kl : std::uint8_t { kNone, kK1, kK2, kK3 };
-
 // r = exp(logp - old);  pg = -(A * r), or 0 where (A > 0 and r > hi) or (A < 0 and r < lo)
-// b = logp - ref;  k1: b, slope 1;  k2: 0.5 * (b * b), slope b;
-//                  k3: (exp(-b) - 1) + b, slope 1 - exp(-b)
+// kl, slope: of the kl operator for kl_type
 // g = fma(beta, slope, pg) * weight;   term = -min(r * A, min(max(r, lo), hi) * A)
 //   g          out  f32 [num_tokens], dLoss/dlogp; +0 where weight is 0
 //   pg_loss    out  f32 [num_tokens], term; optional

@@ -9,8 +9,13 @@
 #include "rlk/kernels/embedding.h"
 #include "rlk/kernels/exec.h"
 #include "rlk/kernels/gemm.h"
+#include "rlk/kernels/group_advantages.h"
 #include "rlk/kernels/grpo_loss.h"
+#include "rlk/kernels/kl.h"
+#include "rlk/kernels/linear_logp.h"
 #include "rlk/kernels/logprob.h"
+#include "rlk/kernels/ppo_loss.h"
+#include "rlk/kernels/ratio.h"
 #include "rlk/kernels/residual_add.h"
 #include "rlk/kernels/rms_norm.h"
 #include "rlk/kernels/rope.h"
@@ -38,8 +43,16 @@
   X(attention_backward, AttentionBackwardArgs)           \
   X(logprob, LogprobArgs)                                \
   X(logprob_backward, LogprobBackwardArgs)               \
+  X(log_softmax, LogSoftmaxArgs)                         \
+  X(log_softmax_backward, LogSoftmaxBackwardArgs)        \
   X(sample, SampleArgs)                                  \
+  X(linear_logp, LinearLogpArgs)                         \
+  X(linear_logp_backward, LinearLogpBackwardArgs)        \
+  X(group_advantages, GroupAdvantagesArgs)               \
+  X(ratio, RatioArgs)                                    \
+  X(kl, KlArgs)                                          \
   X(grpo_loss, GrpoLossArgs)                             \
+  X(ppo_loss, PpoLossArgs)                               \
   X(grad_norm, GradNormArgs)                             \
   X(adamw, AdamwArgs)
 
@@ -57,6 +70,10 @@ const char* to_string(Op op);
 
 struct KernelTable {
   const char* backend = "";  // "reference", "cpu.avx512", "production"
+  // Bit i: the table gives the bits of profile i. Only products differ between profiles.
+  std::uint8_t profiles = 1u << static_cast<int>(Profile::kPortable);
+  bool runs(Profile profile) const { return (profiles >> static_cast<int>(profile) & 1) != 0; }
+
 #define RLK_OP(name, Args) void (*name)(Exec&, const Args&) = nullptr;
   RLK_OPS(RLK_OP)
 #undef RLK_OP
@@ -78,5 +95,17 @@ const KernelTable& cpu_kernels(Isa isa);
 // The usual fast route of an engine: vendor products, its own attention per phase, library
 // exponentials. Other bits than the contract's, and other bits in rollout than in training.
 const KernelTable& production_kernels();
+
+// The contract's bits on a GPU: tensors lie in device memory and Exec::gpu is set. An operator
+// without a GPU kernel has a null entry; in a build without a GPU all are null.
+const KernelTable& gpu_kernels();
+
+// The same for tensors in host memory, which travel to the device and back in each call: for
+// conformance. Errors of the device are thrown.
+const KernelTable& gpu_kernels_on_host_memory();
+
+// The same for profile sm90.
+const KernelTable& gpu_kernels_sm90();
+const KernelTable& gpu_kernels_sm90_on_host_memory();
 
 }  // namespace rlk

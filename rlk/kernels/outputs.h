@@ -2,9 +2,15 @@
 // list.
 #pragma once
 
+#include <string_view>
+
 #include "rlk/kernels/kernel_table.h"
 
 namespace rlk {
+
+// The output of that name is the state of a sum that goes on, not a result: a zero in it may have
+// either sign.
+inline bool is_open_sum(std::string_view name) { return name == "chain"; }
 
 // Calls visit(name, view) for every tensor that the call writes, absent ones included; visit may
 // point the view elsewhere. In-out tensors hold their old content before the call.
@@ -24,6 +30,7 @@ template <typename Visit>
 void for_each_output(RmsNormArgs& a, const Visit& visit) {
   visit("y", a.y);
   visit("q", a.q);
+  visit("residual_out", a.residual_out);
 }
 template <typename Visit>
 void for_each_output(RmsNormBackwardArgs& a, const Visit& visit) {
@@ -45,7 +52,6 @@ template <typename Visit>
 void for_each_output(GemmArgs& a, const Visit& visit) {
   visit("c", a.c);
 }
-// `chain` is the state of an open sum, not a result: a zero in it may have either sign.
 template <typename Visit>
 void for_each_output(GemmBackwardWeightArgs& a, const Visit& visit) {
   visit("dw", a.dw);
@@ -78,6 +84,7 @@ void for_each_output(AttentionBackwardArgs& a, const Visit& visit) {
   visit("dk", a.dk);
   visit("dv", a.dv);
 }
+// `state` is a plan of its backend, here and in linear_logp.
 template <typename Visit>
 void for_each_output(LogprobArgs& a, const Visit& visit) {
   visit("logp", a.logp);
@@ -88,8 +95,40 @@ void for_each_output(LogprobBackwardArgs& a, const Visit& visit) {
   visit("dlogits", a.dlogits);
 }
 template <typename Visit>
+void for_each_output(LogSoftmaxArgs& a, const Visit& visit) {
+  visit("y", a.y);
+}
+template <typename Visit>
+void for_each_output(LogSoftmaxBackwardArgs& a, const Visit& visit) {
+  visit("dlogits", a.dlogits);
+}
+template <typename Visit>
 void for_each_output(SampleArgs& a, const Visit& visit) {
   visit("token_ids", a.token_ids);
+}
+template <typename Visit>
+void for_each_output(LinearLogpArgs& a, const Visit& visit) {
+  visit("logp", a.logp);
+  visit("entropy", a.entropy);
+}
+template <typename Visit>
+void for_each_output(LinearLogpBackwardArgs& a, const Visit& visit) {
+  visit("d_hidden", a.d_hidden);
+  visit("dw", a.dw);
+  visit("chain", a.chain);
+}
+template <typename Visit>
+void for_each_output(GroupAdvantagesArgs& a, const Visit& visit) {
+  visit("advantages", a.advantages);
+}
+template <typename Visit>
+void for_each_output(RatioArgs& a, const Visit& visit) {
+  visit("ratio", a.ratio);
+}
+template <typename Visit>
+void for_each_output(KlArgs& a, const Visit& visit) {
+  visit("kl", a.kl);
+  visit("slope", a.slope);
 }
 template <typename Visit>
 void for_each_output(GrpoLossArgs& a, const Visit& visit) {
@@ -97,6 +136,13 @@ void for_each_output(GrpoLossArgs& a, const Visit& visit) {
   visit("pg_loss", a.pg_loss);
   visit("kl", a.kl);
   visit("ratio", a.ratio);
+}
+template <typename Visit>
+void for_each_output(PpoLossArgs& a, const Visit& visit) {
+  for_each_output(a.policy, visit);
+  visit("g_value", a.g_value);
+  visit("v_loss", a.v_loss);
+  visit("g_entropy", a.g_entropy);
 }
 template <typename Visit>
 void for_each_output(GradNormArgs& a, const Visit& visit) {

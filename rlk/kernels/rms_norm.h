@@ -1,4 +1,5 @@
 // rms_norm: y = bf16((x * q) * w),  q = 1 / sqrt(sum(x^2) / n + eps)
+// All bf16 tensors of a call may be f32 instead (contract section 1, Storage). Strides are free.
 #pragma once
 
 #include "rlk/core/tensor.h"
@@ -11,6 +12,9 @@ namespace rlk {
 //   x     in   bf16 [num_tokens, heads, n]
 //   w     in   bf16 [n]
 //   eps   f32
+//   residual, residual_out   optional, together: in bf16 and out bf16 [num_tokens, heads, n]; the
+//              norm reads residual_out = bf16(f32(residual) + f32(x)) in place of x. residual_out
+//              may alias either
 // Bits    s = lane sum (norm_lanes) of x by x; one rounding to bf16, at the end.
 // Errors  s not finite: row is token * heads + head.
 struct RmsNormArgs {
@@ -19,6 +23,8 @@ struct RmsNormArgs {
   ConstTensorView x;
   ConstTensorView w;
   float eps = 0;
+  ConstTensorView residual = {};
+  TensorView residual_out = {};
 };
 
 // u_k = dy_k * w_k;  t = lane sum of u by x;  z = ((q * q) * q) * (t / n)

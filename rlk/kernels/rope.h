@@ -1,4 +1,5 @@
 // rope: rotates half-split pairs (i, i + d/2) by the position's angle.
+// All bf16 tensors of a call may be f32 instead (contract section 1, Storage). Strides are free.
 #pragma once
 
 #include "rlk/core/tensor.h"

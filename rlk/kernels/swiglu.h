@@ -1,4 +1,5 @@
 // swiglu: y = bf16(silu(g) * u),  silu(g) = g * sigmoid(g),  sigmoid(g) = 1 / (1 + exp(-g))
+// All bf16 tensors of a call may be f32 instead (contract section 1, Storage). Strides are free.
 #pragma once
 
 #include "rlk/core/tensor.h"

@@ -7,13 +7,14 @@
 // Source: Loshchilov & Hutter 2019.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
+
+#include "rlk/numerics/ieee.h"
 
 namespace rlk::numerics {
 
 // b^t as the contract's running product in f64: ((1*b)*b)*b.. A checkpoint needs to keep only t.
-inline double running_power(double b, std::int64_t t) {
+RLK_HD inline double running_power(double b, std::int64_t t) {
   double power = 1.0;
   for (std::int64_t i = 0; i < t && power != 0.0; ++i) power *= b;
   return power;
@@ -26,8 +27,8 @@ struct AdamWConstants {
 };
 
 // Constants of step t (from 1): differences in f64, each rounded to f32 once.
-inline AdamWConstants adamw_constants(double beta1, double beta2, double eps, double lr,
-                                      double weight_decay, std::int64_t t) {
+RLK_HD inline AdamWConstants adamw_constants(double beta1, double beta2, double eps, double lr,
+                                             double weight_decay, std::int64_t t) {
   const auto f32 = [](double x) { return static_cast<float>(x); };
   return {f32(beta1), f32(1.0 - beta1), f32(1.0 - running_power(beta1, t)),
           f32(beta2), f32(1.0 - beta2), f32(1.0 - running_power(beta2, t)),
@@ -35,11 +36,11 @@ inline AdamWConstants adamw_constants(double beta1, double beta2, double eps, do
 }
 
 // One step of one weight; g is the clipped gradient.
-inline void adamw_step(const AdamWConstants& c, float g, float* w, float* m, float* v) {
-  *m = std::fma(c.b1, *m, c.f1 * g);
-  *v = std::fma(c.b2, *v, c.f2 * (g * g));
-  const float u = (*m / c.h1) / (std::sqrt(*v / c.h2) + c.eps);
-  *w = std::fma(-c.lr, std::fma(c.weight_decay, *w, u), *w);
+RLK_HD inline void adamw_step(const AdamWConstants& c, float g, float* w, float* m, float* v) {
+  *m = fma(c.b1, *m, c.f1 * g);
+  *v = fma(c.b2, *v, c.f2 * (g * g));
+  const float u = (*m / c.h1) / (sqrt(*v / c.h2) + c.eps);
+  *w = fma(-c.lr, fma(c.weight_decay, *w, u), *w);
 }
 
 }  // namespace rlk::numerics

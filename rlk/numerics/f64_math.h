@@ -6,7 +6,6 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "rlk/numerics/math.h"
@@ -15,7 +14,7 @@ namespace rlk::numerics {
 
 // exp2_64/1: 2^x, |x| <= 0.51. Exactly 1 at 0. Largest error found 0.88 ulp, at
 // -0x1.02207098dcd56p-1.
-inline double exp2_64(double x) {
+RLK_HD inline double exp2_64(double x) {
   return horner(x, 0x1.c2c4ece055334p-36, 0x1.ea0dc86dcd15fp-32, 0x1.e4d083c528c18p-28,
                 0x1.b524d57c0d86ap-24, 0x1.62c021d75c623p-20, 0x1.ffcbfc785fe9ep-17,
                 0x1.430912f887cdfp-13, 0x1.5d87fe78a1bdap-10, 0x1.3b2ab6fba4e10p-7,
@@ -28,7 +27,7 @@ inline double exp2_64(double x) {
 //   s = f / (2 + f), z = s^2, so log(1+f) = log((1+s)/(1-s)) = 2s + s z G(z)
 //   and 2s = f - s f = f - (h - s h) with h = f^2 / 2: the sum below keeps f, the largest term,
 //   last.
-inline double log1p64(double r) {
+RLK_HD inline double log1p64(double r) {
   const double u = 1.0 + r;
   const double d = r < 1.0 ? r - (u - 1.0) : 1.0 - (u - r);  // exact
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(u);
@@ -43,8 +42,8 @@ inline double log1p64(double r) {
   const double h = 0.5 * (f * f);
   const double n = static_cast<double>(k);
   // ln 2 = the 32-bit head 0x1.62e42ff000000p-1 (times k: exact) + the tail -0x1.718432a1b0e26p-35.
-  const double tail = std::fma(n, -0x1.718432a1b0e26p-35, s * std::fma(z, g, h));
-  return std::fma(n, 0x1.62e42ff000000p-1, f - (h - tail));
+  const double tail = fma(n, -0x1.718432a1b0e26p-35, s * fma(z, g, h));
+  return fma(n, 0x1.62e42ff000000p-1, f - (h - tail));
 }
 
 }  // namespace rlk::numerics

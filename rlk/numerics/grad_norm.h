@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "rlk/numerics/math.h"
@@ -20,17 +19,27 @@ namespace rlk::numerics {
 
 __extension__ typedef unsigned __int128 uint128;
 
-inline int biased_exponent(float x) {
-  return std::max(1, static_cast<int>((std::bit_cast<std::uint32_t>(x) >> 23) & 0xffu));
+RLK_HD inline int biased_exponent(float x) {
+  const int e = static_cast<int>((std::bit_cast<std::uint32_t>(x) >> 23) & 0xffu);
+  return e > 1 ? e : 1;
+}
+
+// The f64 nearest to x, ties to even. (Not every GPU compiler has this conversion.)
+RLK_HD inline double to_f64(uint128 x) {
+  // 64 bits with a sticky one round like all of them.
+  int shift = 0;
+  std::uint64_t sticky = 0;
+  for (; (x >> 64) != 0; x >>= 1, ++shift) sticky |= static_cast<std::uint64_t>(x) & 1;
+  return static_cast<double>(static_cast<std::uint64_t>(x) | sticky) * pow2_f64(shift);
 }
 
 // First pass. 1 for zeros and subnormals; 255 says that NaN or infinity was met: an error.
 struct MaxExponent {
   int value = 1;
 
-  void add(float x) { value = std::max(value, biased_exponent(x)); }
-  void merge(const MaxExponent& other) { value = std::max(value, other.value); }
-  bool finite() const { return value != 255; }
+  RLK_HD void add(float x) { merge({biased_exponent(x)}); }
+  RLK_HD void merge(const MaxExponent& other) { value = other.value > value ? other.value : value; }
+  RLK_HD bool finite() const { return value != 255; }
 };
 
 // Second pass, with the E of all shards. Q stays below 2^128 for 2^64 elements.
@@ -38,9 +47,9 @@ struct NormSum {
   int exponent;   // E, in [1, 254]
   uint128 q = 0;  // Q
 
-  explicit NormSum(const MaxExponent& e) : exponent(e.value) {}
+  RLK_HD explicit NormSum(const MaxExponent& e) : exponent(e.value) {}
 
-  void add(float x) {
+  RLK_HD void add(float x) {
     const int shift = 2 * (exponent - biased_exponent(x));
     if (shift >= 64) return;
     const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
@@ -50,16 +59,16 @@ struct NormSum {
   }
 
   // Requires the same exponent on both sides.
-  void merge(const NormSum& other) { q += other.q; }
+  RLK_HD void merge(const NormSum& other) { q += other.q; }
 
   // Infinity when the norm exceeds f32: the caller reports it as non-finite.
-  float finish() const {
-    return static_cast<float>(std::sqrt(static_cast<double>(q) * pow2_f64(2 * exponent - 316)));
+  RLK_HD float finish() const {
+    return static_cast<float>(sqrt(to_f64(q) * pow2_f64(2 * exponent - 316)));
   }
 };
 
 // The factor of every element when norm > max_norm (g = dW * factor, f32); 1 otherwise.
-inline float clip_factor(float norm, float max_norm) {
+RLK_HD inline float clip_factor(float norm, float max_norm) {
   return norm > max_norm ? max_norm / norm : 1.0f;
 }
 

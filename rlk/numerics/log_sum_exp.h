@@ -19,7 +19,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 
 #include "rlk/numerics/f64_math.h"
@@ -36,7 +35,7 @@ enum class LogitStatus : std::uint8_t {
   kNonFinite,  // NaN, +inf or above 2^30: an error
 };
 
-inline LogitStatus classify_logit(float z) {
+RLK_HD inline LogitStatus classify_logit(float z) {
   if (z < -0x1p30f) return LogitStatus::kMasked;
   if (z <= 0x1p30f) return LogitStatus::kOk;
   return LogitStatus::kNonFinite;  // NaN compares false above
@@ -49,15 +48,15 @@ struct LogitTerm {
   float power;     // P(f)
   std::int64_t q;  // below 2^24.51
 
-  int bin() const { return n >> 4; }
-  int shift() const { return n & 15; }
+  RLK_HD int bin() const { return n >> 4; }
+  RLK_HD int shift() const { return n & 15; }
 };
 
-inline LogitTerm logit_term(float z) {
+RLK_HD inline LogitTerm logit_term(float z) {
   LogitTerm term;
-  if (std::fabs(z) < 0x1p12f) {
-    const float n = std::fma(z, kLog2E, kRoundMagic) - kRoundMagic;
-    term.f = std::fma(z, 0x1.4ae0cp-26f, std::fma(z, kLog2E, -n));
+  if (abs(z) < 0x1p12f) {
+    const float n = fma(z, kLog2E, kRoundMagic) - kRoundMagic;
+    term.f = fma(z, 0x1.4ae0cp-26f, fma(z, kLog2E, -n));
     term.n = static_cast<std::int32_t>(n);
   } else {
     const double x = static_cast<double>(z) * 0x1.71547652b82fep+0;
@@ -74,15 +73,15 @@ inline LogitTerm logit_term(float z) {
 using BinSums = std::array<std::int64_t, 4>;
 
 // Moves the window up by `bins` > 0; what falls out at the low end is dropped.
-inline void shift_bins(BinSums* sums, std::int64_t bins) {
+RLK_HD inline void shift_bins(BinSums* sums, std::int64_t bins) {
   for (int k = 3; k >= 0; --k) (*sums)[k] = k >= bins ? (*sums)[k - bins] : 0;
 }
 
 // ((x3*2^-16 + x2)*2^-16 + x1)*2^-16 + x0
-inline double join_bins(double x3, double x2, double x1, double x0) {
+RLK_HD inline double join_bins(double x3, double x2, double x1, double x0) {
   return ((x3 * 0x1p-16 + x2) * 0x1p-16 + x1) * 0x1p-16 + x0;
 }
-inline double join_bins(const BinSums& s) {
+RLK_HD inline double join_bins(const BinSums& s) {
   return join_bins(static_cast<double>(s[3]), static_cast<double>(s[2]), static_cast<double>(s[1]),
                    static_cast<double>(s[0]));
 }
@@ -97,29 +96,29 @@ struct LogSumExp {
 
   bool operator==(const LogSumExp&) const = default;
 
-  LogitStatus status() const {
+  RLK_HD LogitStatus status() const {
     if (bad) return LogitStatus::kNonFinite;
     return any ? LogitStatus::kOk : LogitStatus::kMasked;
   }
 
   // S: the sum in units of 2^(16B-24). Sampling compares the S of the logits so far, taken in
   // descending order, with the S of the row: the first logit is z_max, so both have the same B.
-  double total() const { return join_bins(s); }
+  RLK_HD double total() const { return join_bins(s); }
 
-  LogitStatus add(float z) {
+  RLK_HD LogitStatus add(float z) {
     const LogitStatus status = classify_logit(z);
     if (status == LogitStatus::kNonFinite) bad = true;
     if (status == LogitStatus::kOk) add_term(z, logit_term(z), nullptr, 0);
     return status;
   }
 
-  void merge(const LogSumExp& other) { merge_sums(other, nullptr, nullptr); }
+  RLK_HD void merge(const LogSumExp& other) { merge_sums(other, nullptr, nullptr); }
 
  private:
   friend struct EntropySumExp;
 
   // `entropy` and `value`: the second set of sums, which moves with the first.
-  void add_term(float z, const LogitTerm& term, BinSums* entropy, std::int64_t value) {
+  RLK_HD void add_term(float z, const LogitTerm& term, BinSums* entropy, std::int64_t value) {
     raise_to(z, term.bin(), entropy);
     const std::int64_t k = std::int64_t{bin} - term.bin();
     if (k > 3) return;
@@ -127,7 +126,7 @@ struct LogSumExp {
     if (entropy != nullptr) (*entropy)[k] += value;
   }
 
-  void merge_sums(const LogSumExp& other, BinSums* entropy, const BinSums* other_entropy) {
+  RLK_HD void merge_sums(const LogSumExp& other, BinSums* entropy, const BinSums* other_entropy) {
     bad = bad || other.bad;
     if (!other.any) return;
     raise_to(other.z_max, other.bin, entropy);
@@ -138,7 +137,7 @@ struct LogSumExp {
     }
   }
 
-  void raise_to(float z, std::int32_t new_bin, BinSums* entropy) {
+  RLK_HD void raise_to(float z, std::int32_t new_bin, BinSums* entropy) {
     if (!any || z > z_max) z_max = z + 0.0f;
     if (!any) bin = new_bin;
     any = true;
@@ -151,7 +150,7 @@ struct LogSumExp {
 };
 
 // The contribution of a term to E_b. A product, not a shift: the value may be negative.
-inline std::int64_t entropy_value(const LogitTerm& term) {
+RLK_HD inline std::int64_t entropy_value(const LogitTerm& term) {
   const float qf = static_cast<float>(term.q) * term.f;  // f32(q) is exact
   const std::int64_t rounded =
       static_cast<std::int64_t>((static_cast<double>(qf) + 0x1.8p52) - 0x1.8p52);
@@ -165,9 +164,9 @@ struct EntropySumExp {
 
   bool operator==(const EntropySumExp&) const = default;
 
-  LogitStatus status() const { return sum.status(); }
+  RLK_HD LogitStatus status() const { return sum.status(); }
 
-  LogitStatus add(float z) {
+  RLK_HD LogitStatus add(float z) {
     const LogitStatus status = classify_logit(z);
     if (status == LogitStatus::kNonFinite) sum.bad = true;
     if (status == LogitStatus::kOk) {
@@ -177,7 +176,7 @@ struct EntropySumExp {
     return status;
   }
 
-  void merge(const EntropySumExp& other) { sum.merge_sums(other.sum, &e, &other.e); }
+  RLK_HD void merge(const EntropySumExp& other) { sum.merge_sums(other.sum, &e, &other.e); }
 };
 
 // The end of a row, in f64. Requires state.status() == kOk.
@@ -192,7 +191,7 @@ struct LogSumExpEnd {
   float inverse = 0.0f;  // i = f32(2^24 / S)
 
   LogSumExpEnd() = default;
-  explicit LogSumExpEnd(const LogSumExp& state) : z_max(state.z_max), bin(state.bin) {
+  RLK_HD explicit LogSumExpEnd(const LogSumExp& state) : z_max(state.z_max), bin(state.bin) {
     top = logit_term(z_max);
     BinSums others = state.s;
     others[0] -= top.q << top.shift();
@@ -203,7 +202,7 @@ struct LogSumExpEnd {
     constexpr double kLog2eLow = 0x1.777d0ffda0d24p-56;
     const double z = static_cast<double>(z_max);
     const double n = (z * kLog2e + 0x1.8p52) - 0x1.8p52;  // N
-    const double f = std::fma(z, kLog2eLow, std::fma(z, kLog2e, -n));
+    const double f = fma(z, kLog2eLow, fma(z, kLog2e, -n));
     r = (rest * exp2_64(-f)) * pow2_f64(16 * bin - 24 - static_cast<int>(n));
     c = log1p64(r);
     lse = z + c;
@@ -211,13 +210,13 @@ struct LogSumExpEnd {
 
   // f32(log softmax) of a logit of the row that takes part; never positive. -inf for one that does
   // not.
-  float logp(float z) const {
+  RLK_HD float logp(float z) const {
     if (classify_logit(z) != LogitStatus::kOk) return -kInfinity;
     return static_cast<float>((static_cast<double>(z) - static_cast<double>(z_max)) - c);
   }
 
   // The probability that backward uses: f32, 0 below the window and for logits that take no part.
-  float p(float z) const {
+  RLK_HD float p(float z) const {
     if (classify_logit(z) != LogitStatus::kOk) return 0.0f;
     const LogitTerm term = logit_term(z);
     if (term.bin() < bin - 3) return 0.0f;
@@ -226,7 +225,7 @@ struct LogSumExpEnd {
 
   // H = -sum p log p of the same row, in f64 (an f32 entropy is this, rounded once). Terms below
   // the window count as 0.
-  double entropy(const EntropySumExp& sums) const {
+  RLK_HD double entropy(const EntropySumExp& sums) const {
     if (rest == 0.0) return 0.0;
     constexpr double kLn2 = 0x1.62e42fefa39efp-1;
     BinSums s = sums.sum.s;
@@ -235,7 +234,7 @@ struct LogSumExpEnd {
     e[0] -= entropy_value(top);
     // 16 k s' would not fit int64, so the difference is taken in f64, with one rounding.
     const auto part = [&](int k) {
-      return std::fma(-16.0 * k, static_cast<double>(s[k]), static_cast<double>(e[k]));
+      return fma(-16.0 * k, static_cast<double>(s[k]), static_cast<double>(e[k]));
     };
     const double q = join_bins(part(3), part(2), part(1), part(0));
     const double offset = static_cast<double>(z_max) - (16.0 * bin + 8.0) * kLn2;

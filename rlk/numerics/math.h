@@ -7,18 +7,19 @@
 
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string_view>
+
+#include "rlk/numerics/ieee.h"
 
 namespace rlk::numerics {
 
 // Everything here that fixes a bit. One whose bits change gets a new number, here and in the
 // contract data (a test holds the two lists together).
 inline constexpr std::array<std::string_view, 10> kPrimitiveVersions = {
-    "adamw/1",     "exp/1", "exp2_64/1", "exp2m/1",       "exp2p/1",
-    "grad_norm/1", "gumbel/1", "log/1", "log1p64/1", "rope_table/1",
+    "adamw/1",     "exp/1",    "exp2_64/1", "exp2m/1",   "exp2p/1",
+    "grad_norm/1", "gumbel/1", "log/1",     "log1p64/1", "rope_table/1",
 };
 
 inline constexpr float kRoundMagic = 0x1.8p23f;      // M: x + M - M rounds |x| < 2^22 to an integer
@@ -27,32 +28,32 @@ inline constexpr float kLn2High = 0x1.62e43p-1f;     // LN2: above ln 2
 inline constexpr float kLn2Excess = 0x1.05c61p-29f;  // LNL: ln 2 = LN2 - LNL
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
-inline float quiet_nan() { return std::bit_cast<float>(0x7fc00000u); }
-inline bool is_nan(float x) { return x != x; }
-inline bool is_finite(float x) {
+RLK_HD inline float quiet_nan() { return std::bit_cast<float>(0x7fc00000u); }
+RLK_HD inline bool is_nan(float x) { return x != x; }
+RLK_HD inline bool is_finite(float x) {
   return (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) != 0x7f800000u;
 }
 
 // 2^n as f32, -126 <= n <= 127, and as f64, -1022 <= n <= 1023.
-inline float pow2_f32(int n) {
+RLK_HD inline float pow2_f32(int n) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23);
 }
-inline double pow2_f64(int n) {
+RLK_HD inline double pow2_f64(int n) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(n + 1023) << 52);
 }
 
 // P(x; a, b, ..): Horner by fma, highest coefficient first.
 template <typename T, typename... Rest>
-inline T horner(T x, T first, Rest... rest) {
+RLK_HD inline T horner(T x, T first, Rest... rest) {
   T p = first;
-  ((p = std::fma(p, x, static_cast<T>(rest))), ...);
+  ((p = fma(p, x, static_cast<T>(rest))), ...);
   return p;
 }
 
 // exp2p/1: 2^x for attention. -126 and below give 2^-126; x <= 126 is required; not for NaN (the
 // contract's checks keep NaN out of attention).
 // Largest relative error 2^-18.07, at 0x1.2e5e98p-1; exactly 1 at 0.
-inline float exp2p(float x) {
+RLK_HD inline float exp2p(float x) {
   x = x > -126.0f ? x : -126.0f;
   const float t = x + kRoundMagic;
   const float f = x - (t - kRoundMagic);
@@ -63,25 +64,25 @@ inline float exp2p(float x) {
 
 // exp2m/1: 2^f for section 5, |f| <= 0.501. 2^24 times the result is an integer. Largest relative
 // error 2^-23.66, at -0x1.00591cp-1.
-inline float exp2m(float f) {
+RLK_HD inline float exp2m(float f) {
   return horner(f, 0x1.665fe4p-13f, 0x1.5fe442p-10f, 0x1.3afb86p-7f, 0x1.c6ad62p-5f, 0x1.ebfc18p-3f,
                 0x1.62e432p-1f, 1.0f);
 }
 
 // exp/1: all f32. Largest error 0.7791 ulp, at -0x1.5ed742p+6. Overflow gives inf, NaN gives
 // 0x7FC00000.
-inline float exp(float x) {
+RLK_HD inline float exp(float x) {
   if (is_nan(x)) return quiet_nan();
   if (x > 0x1.62e43p+6f) return kInfinity;
   if (x < -104.0f) return 0.0f;
-  const float n = std::fma(x, kLog2E, kRoundMagic) - kRoundMagic;
-  const float r1 = std::fma(n, -kLn2High, x);
+  const float n = fma(x, kLog2E, kRoundMagic) - kRoundMagic;
+  const float r1 = fma(n, -kLn2High, x);
   const float s = 1.0f + r1;
-  const float w = std::fma(n, kLn2Excess, r1 - (s - 1.0f));  // what s lost, and the tail of ln 2
-  const float r = std::fma(n, kLn2Excess, r1);
+  const float w = fma(n, kLn2Excess, r1 - (s - 1.0f));  // what s lost, and the tail of ln 2
+  const float r = fma(n, kLn2Excess, r1);
   const float q =
       horner(r, 0x1.6a23dp-10f, 0x1.123a2p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f);
-  const float y = s + std::fma(q, r * r, w);
+  const float y = s + fma(q, r * r, w);
   // Two exact steps but for the last: a result below 2^-126 is rounded once.
   const int scale = static_cast<int>(n);
   const int half = scale >> 1;
@@ -90,7 +91,7 @@ inline float exp(float x) {
 
 // log/1: all f32. Largest error 0.9809 ulp, at 0x1.55a0d6p+0. log(+-0) = -inf, log(x < 0) = NaN,
 // log(inf) = inf.
-inline float log(float x) {
+RLK_HD inline float log(float x) {
   if (is_nan(x) || x < 0.0f) return quiet_nan();
   if (x == 0.0f) return -kInfinity;
   if (x == kInfinity) return x;
@@ -106,16 +107,16 @@ inline float log(float x) {
   const float f = m - 1.0f;
   const float q = horner(f, -0x1.109fep-3f, 0x1.1ed8f8p-3f, -0x1.eeb894p-4f, 0x1.1ebca6p-3f,
                          -0x1.55cd1p-3f, 0x1.99d212p-3f, -0x1.fffd6ap-3f, 0x1.555502p-2f, -0x1p-1f);
-  const float lo = std::fma(k, -kLn2Excess, q * (f * f));
-  const float r = std::fma(k, kLn2High, f);
-  return r + (lo + (std::fma(k, kLn2High, -r) + f));
+  const float lo = fma(k, -kLn2Excess, q * (f * f));
+  const float r = fma(k, kLn2High, f);
+  return r + (lo + (fma(k, kLn2High, -r) + f));
 }
 
 // IEEE root and division: two roundings.
-inline float rsqrt(float x) { return 1.0f / std::sqrt(x); }
+RLK_HD inline float rsqrt(float x) { return 1.0f / sqrt(x); }
 
-inline float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
+RLK_HD inline float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
 
-inline float silu(float x) { return x * sigmoid(x); }
+RLK_HD inline float silu(float x) { return x * sigmoid(x); }
 
 }  // namespace rlk::numerics

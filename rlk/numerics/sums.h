@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -13,6 +12,7 @@
 #include "rlk/core/dtype.h"
 #include "rlk/core/error.h"
 #include "rlk/numerics/bf16.h"
+#include "rlk/numerics/ieee.h"
 
 namespace rlk::numerics {
 
@@ -21,7 +21,7 @@ template <typename T>
 struct Strided {
   const T* data;
   std::int64_t stride = 1;
-  float operator()(std::int64_t i) const {
+  RLK_HD float operator()(std::int64_t i) const {
     if constexpr (std::is_same_v<T, bf16>) {
       return to_f32(data[i * stride]);
     } else {
@@ -35,7 +35,7 @@ template <typename T>
 Strided(const T*) -> Strided<T>;
 
 // x[2i] + x[2i+1], level by level, in place; n is a power of two.
-inline float neighbour_tree(float* x, int n) {
+RLK_HD inline float neighbour_tree(float* x, int n) {
   for (; n > 1; n /= 2) {
     for (int i = 0; i < n / 2; ++i) x[i] = x[2 * i] + x[2 * i + 1];
   }
@@ -45,19 +45,19 @@ inline float neighbour_tree(float* x, int n) {
 // Profile `portable`: mac is one fma. Continues the chain `acc` over k in [begin, end). The state
 // of a chain is this one f32; add (+0) when it is complete (dot_chain does).
 template <typename A, typename B>
-float chain(float acc, const A& a, const B& b, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t k = begin; k < end; ++k) acc = std::fma(a(k), b(k), acc);
+RLK_HD float chain(float acc, const A& a, const B& b, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t k = begin; k < end; ++k) acc = fma(a(k), b(k), acc);
   return acc;
 }
 
 // One whole chain over [0, n).
 template <typename A, typename B>
-float dot_chain(const A& a, const B& b, std::int64_t n) {
+RLK_HD float dot_chain(const A& a, const B& b, std::int64_t n) {
   return chain(0.0f, a, b, 0, n) + 0.0f;
 }
 
 // b_i of the leaf tree over [0, n) with G leaves; b_0 = 0, b_G = n.
-inline std::int64_t leaf_bound(std::int64_t n, std::int64_t leaves, std::int64_t i) {
+RLK_HD inline std::int64_t leaf_bound(std::int64_t n, std::int64_t leaves, std::int64_t i) {
   return i == leaves ? n : 16 * (i * ((n + 15) / 16) / leaves);
 }
 
@@ -83,7 +83,7 @@ float lane_sum(const A& a, const B& b, std::int64_t n, int lanes) {
   std::array<float, kMaxLanes> lane{};
   for (std::int64_t k = 0; k < n; ++k) {
     float& acc = lane[static_cast<std::size_t>(k % lanes)];
-    acc = std::fma(a(k), b(k), acc);
+    acc = fma(a(k), b(k), acc);
   }
   return neighbour_tree(lane.data(), lanes);
 }
@@ -99,7 +99,7 @@ float lane_sum(const A* a, std::int64_t stride_a, const B* b, std::int64_t strid
 // from +0): blocks of `block` tokens from the sample's first; step(t, acc) is the contract's fma or
 // add of token t. Add (+0) once the last sample is in.
 template <typename Step>
-float token_sum(float total, const Step& step, std::int64_t n, std::int64_t block) {
+RLK_HD float token_sum(float total, const Step& step, std::int64_t n, std::int64_t block) {
   for (std::int64_t begin = 0; begin < n; begin += block) {
     float acc = 0.0f;
     for (std::int64_t t = begin; t < n && t < begin + block; ++t) acc = step(t, acc);

@@ -7,11 +7,11 @@ namespace rlk {
 void adamw(Context& ctx, const AdamwArgs& a) {
   constexpr Op op = Op::adamw;
   const std::int64_t n = a.master.shape(0);
-  check_tensor(ctx, op, "w", a.w, DType::kBF16, {n});
-  check_tensor(ctx, op, "master", a.master, DType::kF32, {n});
-  check_tensor(ctx, op, "m", a.m, DType::kF32, {n});
-  check_tensor(ctx, op, "v", a.v, DType::kF32, {n});
-  check_tensor(ctx, op, "dw", a.dw, DType::kF32, {n});
+  check_strided(ctx, op, "w", a.w, DType::kBF16, {n});
+  check_strided(ctx, op, "master", a.master, DType::kF32, {n});
+  check_strided(ctx, op, "m", a.m, DType::kF32, {n});
+  check_strided(ctx, op, "v", a.v, DType::kF32, {n});
+  check_strided(ctx, op, "dw", a.dw, DType::kF32, {n});
   dispatch(ctx, op, &KernelTable::adamw, a, a.master, "");
 }
 

@@ -1,11 +1,16 @@
 #include "rlk/ops/admission.h"
 
 #include "rlk/core/environment.h"
+#include "rlk/device/device.h"
 
 namespace rlk {
 
 AdmissionKey admission_key(const Contract& contract) {
-  return {program_digest(), device_name(), backward_digest(contract)};
+  AdmissionKey key{program_digest(), device_name(), backward_digest(contract)};
+  for (const device::Info& gpu : device::list()) {
+    key.device += "; " + gpu.name + " " + gpu.architecture;
+  }
+  return key;
 }
 
 const Admission& Admission::own_kernels() {

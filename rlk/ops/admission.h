@@ -25,7 +25,7 @@ struct AdmissionEntry {
 // A proof holds for exactly this build, on this device, under this contract.
 struct AdmissionKey {
   std::string build;            // digest of this program
-  std::string device;           // CPU model and features
+  std::string device;           // CPU model and features; the GPUs
   std::string contract_digest;  // backward digest: every field
   bool operator==(const AdmissionKey&) const = default;
 };

@@ -25,16 +25,16 @@ void check_kv(const Context& ctx, const AttentionArgs& a) {
     const std::int64_t kv_len = at(a.kv_lens, s);
     const std::int64_t q_len = at(a.cu_seqlens_q, s + 1) - at(a.cu_seqlens_q, s);
     if (q_len > kv_len) {
-      fail(ErrorCode::kInvalidArgument, "{}: sequence {} has {} queries but {} keys",
-           ctx.where(op), s, q_len, kv_len);
+      fail(ErrorCode::kInvalidArgument, "{}: sequence {} has {} queries but {} keys", ctx.where(op),
+           s, q_len, kv_len);
     }
     if (q_len == 0) continue;
     if (!kv.block_table) {
       const std::int64_t start = at(kv.kv_start, s);
       if (start < 0 || start + kv_len > kv_rows) {
         fail(ErrorCode::kInvalidArgument,
-             "{}: sequence {} has keys in rows [{}, {}), the cache has {}", ctx.where(op), s,
-             start, start + kv_len, kv_rows);
+             "{}: sequence {} has keys in rows [{}, {}), the cache has {}", ctx.where(op), s, start,
+             start + kv_len, kv_rows);
       }
       continue;
     }
@@ -71,11 +71,12 @@ void attention(Context& ctx, const AttentionArgs& a) {
   constexpr Op op = Op::attention;
   const std::int64_t tokens = a.q.shape(0), heads = a.q.shape(1), d = a.q.shape(2);
   const std::int64_t kv_rows = a.kv.k.shape(0), kv_heads = a.kv.k.shape(1);
-  check_tensor(ctx, op, "q", a.q, DType::kBF16, {tokens, heads, d});
-  check_tensor(ctx, op, "y", a.y, DType::kBF16, {tokens, heads, d});
+  const DType storage = check_storage(ctx, op, "q", a.q);
+  check_tensor(ctx, op, "q", a.q, storage, {tokens, heads, d});
+  check_tensor(ctx, op, "y", a.y, storage, {tokens, heads, d});
   if (a.lse) check_tensor(ctx, op, "lse", a.lse, DType::kF32, {tokens, heads});
-  check_tensor(ctx, op, "k", a.kv.k, DType::kBF16, {kv_rows, kv_heads, d});
-  check_tensor(ctx, op, "v", a.kv.v, DType::kBF16, {kv_rows, kv_heads, d});
+  check_tensor(ctx, op, "k", a.kv.k, storage, {kv_rows, kv_heads, d});
+  check_tensor(ctx, op, "v", a.kv.v, storage, {kv_rows, kv_heads, d});
   check_heads(ctx, op, heads, kv_heads, d);
   check_tensor(ctx, op, "kv_lens", a.kv_lens, DType::kI32, {kAnySize});
   check_tensor(ctx, op, "cu_seqlens_q", a.cu_seqlens_q, DType::kI32, {a.kv_lens.shape(0) + 1});
@@ -90,14 +91,15 @@ void attention_backward(Context& ctx, const AttentionBackwardArgs& a) {
   const std::int64_t tokens = a.q.shape(0), heads = a.q.shape(1), d = a.q.shape(2);
   const std::int64_t kv_heads = a.k.shape(1);
   check_heads(ctx, op, heads, kv_heads, d);
-  check_tensor(ctx, op, "q", a.q, DType::kBF16, {tokens, heads, d});
-  check_tensor(ctx, op, "y", a.y, DType::kBF16, {tokens, heads, d});
-  check_tensor(ctx, op, "dy", a.dy, DType::kBF16, {tokens, heads, d});
-  check_tensor(ctx, op, "dq", a.dq, DType::kBF16, {tokens, heads, d});
-  check_tensor(ctx, op, "k", a.k, DType::kBF16, {tokens, kv_heads, d});
-  check_tensor(ctx, op, "v", a.v, DType::kBF16, {tokens, kv_heads, d});
-  check_tensor(ctx, op, "dk", a.dk, DType::kBF16, {tokens, kv_heads, d});
-  check_tensor(ctx, op, "dv", a.dv, DType::kBF16, {tokens, kv_heads, d});
+  const DType storage = check_storage(ctx, op, "q", a.q);
+  check_tensor(ctx, op, "q", a.q, storage, {tokens, heads, d});
+  check_tensor(ctx, op, "y", a.y, storage, {tokens, heads, d});
+  check_tensor(ctx, op, "dy", a.dy, storage, {tokens, heads, d});
+  check_tensor(ctx, op, "dq", a.dq, storage, {tokens, heads, d});
+  check_tensor(ctx, op, "k", a.k, storage, {tokens, kv_heads, d});
+  check_tensor(ctx, op, "v", a.v, storage, {tokens, kv_heads, d});
+  check_tensor(ctx, op, "dk", a.dk, storage, {tokens, kv_heads, d});
+  check_tensor(ctx, op, "dv", a.dv, storage, {tokens, kv_heads, d});
   check_tensor(ctx, op, "lse", a.lse, DType::kF32, {tokens, heads});
   check_tensor(ctx, op, "cu_seqlens", a.cu_seqlens, DType::kI32, {kAnySize});
   check_cu_seqlens(ctx, op, a.cu_seqlens, tokens);

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "rlk/kernels/outputs.h"
+
 namespace rlk {
 namespace {
 
@@ -37,21 +39,33 @@ Tensor gather(const ConstTensorView& view) {
   return out;
 }
 
-void Audit::redirect(TensorView& view) {
+void drop_zero_signs(const TensorView& open_sum) {
+  for_each_element(open_sum, [](const char* at) {
+    float x;
+    std::memcpy(&x, at, sizeof x);
+    if (x == 0.0f) std::memset(const_cast<char*>(at), 0, sizeof x);
+  });
+}
+
+void Audit::redirect(const char* name, TensorView& view) {
   if (!view) return;
-  pairs_.push_back({view, gather(view)});
+  pairs_.push_back({view, gather(view), is_open_sum(name)});
   view = pairs_.back().copy.view();
 }
 
 void Audit::compare(std::int64_t& compared, std::int64_t& mismatches) const {
   for (const Pair& pair : pairs_) {
     const std::size_t size = size_of(pair.original.dtype);
-    const char* ours = pair.copy.data<char>();
-    for_each_element(pair.original, [&](const char* theirs) {
-      ++compared;
-      mismatches += std::memcmp(theirs, ours, size) != 0;
-      ours += size;
-    });
+    Tensor theirs = gather(pair.original);
+    Tensor ours = pair.copy;
+    if (pair.open_sum) {
+      drop_zero_signs(theirs);
+      drop_zero_signs(ours);
+    }
+    compared += ours.size();
+    for (std::size_t at = 0; at < ours.size_bytes(); at += size) {
+      mismatches += std::memcmp(theirs.data<char>() + at, ours.data<char>() + at, size) != 0;
+    }
   }
 }
 

@@ -10,8 +10,8 @@ namespace rlk {
 
 class Audit {
  public:
-  // Points `view` at a copy of what it holds; keeps where the original is.
-  void redirect(TensorView& view);
+  // Points the output of that name at a copy of what it holds; keeps where the original is.
+  void redirect(const char* name, TensorView& view);
 
   // Holds every copy against its original; adds to the counts.
   void compare(std::int64_t& compared, std::int64_t& mismatches) const;
@@ -20,11 +20,15 @@ class Audit {
   struct Pair {
     ConstTensorView original;
     Tensor copy;
+    bool open_sum;
   };
   std::vector<Pair> pairs_;
 };
 
 // A copy of the view without gaps.
 Tensor gather(const ConstTensorView& view);
+
+// Turns every -0 of an f32 tensor into +0: open sums (outputs.h) are the same up to that.
+void drop_zero_signs(const TensorView& open_sum);
 
 }  // namespace rlk

@@ -101,9 +101,9 @@ Context::Context(const Contract& contract, Modes modes, int num_threads,
       pool_(num_threads),
       exec_{pool_, workspace_, contract_, fault_} {
   validate(contract_);
-  if (contract_.profile != Profile::kPortable) {
-    fail(ErrorCode::kNotAvailable, "contract.profile = {}: the CPU runs profile portable only",
-         to_string(contract_.profile));
+  if (!contract_kernels_->runs(contract_.profile)) {
+    fail(ErrorCode::kNotAvailable, "contract.profile = {}: backend {} does not run it",
+         to_string(contract_.profile), contract_kernels_->backend);
   }
   for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);

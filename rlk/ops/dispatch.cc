@@ -4,8 +4,8 @@
 
 namespace rlk {
 
-void check_tensor(const Context& ctx, Op op, const char* name, const ConstTensorView& t,
-                  DType dtype, std::initializer_list<std::int64_t> shape) {
+void check_strided(const Context& ctx, Op op, const char* name, const ConstTensorView& t,
+                   DType dtype, std::initializer_list<std::int64_t> shape) {
   const Layout& layout = t.layout;
   bool fits = layout.rank == static_cast<int>(shape.size());
   int d = 0;
@@ -28,11 +28,26 @@ void check_tensor(const Context& ctx, Op op, const char* name, const ConstTensor
     fail(ErrorCode::kDtype, "{}: {} is {}, expected {}", ctx.where(op), name, to_string(t.dtype),
          to_string(dtype));
   }
+}
+
+void check_tensor(const Context& ctx, Op op, const char* name, const ConstTensorView& t,
+                  DType dtype, std::initializer_list<std::int64_t> shape) {
+  check_strided(ctx, op, name, t, dtype, shape);
+  const Layout& layout = t.layout;
+  if (layout.size() == 0) return;
   const int last = layout.rank - 1;
   if (last >= 0 && layout.shape[last] > 1 && layout.stride[last] != 1) {
     fail(ErrorCode::kShape, "{}: {} has stride {} in its last dimension, expected 1",
          ctx.where(op), name, layout.stride[last]);
   }
+}
+
+DType check_storage(const Context& ctx, Op op, const char* name, const ConstTensorView& t) {
+  if (t.dtype != DType::kBF16 && t.dtype != DType::kF32) {
+    fail(ErrorCode::kDtype, "{}: {} is {}, expected BF16 or F32", ctx.where(op), name,
+         to_string(t.dtype));
+  }
+  return t.dtype;
 }
 
 void check_cu_seqlens(const Context& ctx, Op op, const ConstTensorView& cu_seqlens,

@@ -13,9 +13,15 @@ namespace rlk {
 
 inline constexpr std::int64_t kAnySize = -1;
 
-// The view has this type and shape, and its innermost dimension has no gaps.
+// The view has this type and shape; its strides are free.
+void check_strided(const Context& ctx, Op op, const char* name, const ConstTensorView& t,
+                   DType dtype, std::initializer_list<std::int64_t> shape);
+// And its innermost dimension has no gaps.
 void check_tensor(const Context& ctx, Op op, const char* name, const ConstTensorView& t,
                   DType dtype, std::initializer_list<std::int64_t> shape);
+
+// The storage type of a call, BF16 or F32, which `t` stands for.
+DType check_storage(const Context& ctx, Op op, const char* name, const ConstTensorView& t);
 
 // Offsets that rise from 0 to num_tokens.
 void check_cu_seqlens(const Context& ctx, Op op, const ConstTensorView& cu_seqlens,
@@ -37,7 +43,8 @@ void dispatch(Context& ctx, Op op, void (*KernelTable::*field)(Exec&, const Args
   if (ctx.mode(op) == Mode::kAudit && ctx.contract_table().*field) {
     // The contract kernel goes first: the production kernel may write over its own inputs.
     Args redirected = args;
-    for_each_output(redirected, [&](const char*, TensorView& out) { audit.redirect(out); });
+    for_each_output(redirected,
+                    [&](const char* name, TensorView& out) { audit.redirect(name, out); });
     (ctx.contract_table().*field)(exec, redirected);
   }
   exec.fault.clear();

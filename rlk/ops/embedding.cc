@@ -20,9 +20,10 @@ void check_ids(const Context& ctx, Op op, const ConstTensorView& ids, std::int64
 void embedding(Context& ctx, const EmbeddingArgs& a) {
   constexpr Op op = Op::embedding;
   const std::int64_t num_tokens = a.ids.shape(0);
-  check_tensor(ctx, op, "ids", a.ids, DType::kI32, {num_tokens});
-  check_tensor(ctx, op, "table", a.table, DType::kBF16, {kAnySize, kAnySize});
-  check_tensor(ctx, op, "y", a.y, DType::kBF16, {num_tokens, a.table.shape(1)});
+  check_strided(ctx, op, "ids", a.ids, DType::kI32, {num_tokens});
+  const DType storage = check_storage(ctx, op, "table", a.table);
+  check_strided(ctx, op, "table", a.table, storage, {kAnySize, kAnySize});
+  check_strided(ctx, op, "y", a.y, storage, {num_tokens, a.table.shape(1)});
   check_ids(ctx, op, a.ids, a.table.shape(0));
   dispatch(ctx, op, &KernelTable::embedding, a, a.y, "");
 }
@@ -30,9 +31,10 @@ void embedding(Context& ctx, const EmbeddingArgs& a) {
 void embedding_backward(Context& ctx, const EmbeddingBackwardArgs& a) {
   constexpr Op op = Op::embedding_backward;
   const std::int64_t num_tokens = a.ids.shape(0);
-  check_tensor(ctx, op, "ids", a.ids, DType::kI32, {num_tokens});
-  check_tensor(ctx, op, "dtable", a.dtable, DType::kF32, {kAnySize, kAnySize});
-  check_tensor(ctx, op, "dy", a.dy, DType::kBF16, {num_tokens, a.dtable.shape(1)});
+  check_strided(ctx, op, "ids", a.ids, DType::kI32, {num_tokens});
+  check_strided(ctx, op, "dtable", a.dtable, DType::kF32, {kAnySize, kAnySize});
+  check_strided(ctx, op, "dy", a.dy, check_storage(ctx, op, "dy", a.dy),
+                {num_tokens, a.dtable.shape(1)});
   check_ids(ctx, op, a.ids, a.dtable.shape(0));
   dispatch(ctx, op, &KernelTable::embedding_backward, a, a.dy, "");
 }

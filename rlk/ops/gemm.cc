@@ -5,29 +5,18 @@
 #include "rlk/ops/dispatch.h"
 
 namespace rlk {
-namespace {
-
-// A matrix whose strides are free: a transposed view has stride 1 in its first dimension.
-void check_matrix(const Context& ctx, Op op, const char* name, const ConstTensorView& t,
-                  std::int64_t n, std::int64_t k) {
-  ConstTensorView plain = t;
-  plain.layout.stride[1] = 1;
-  check_tensor(ctx, op, name, plain, DType::kBF16, {n, k});
-}
-
-}  // namespace
-
 void gemm(Context& ctx, const GemmArgs& a) {
   constexpr Op op = Op::gemm;
   const std::int64_t m = a.a.shape(0), k = a.a.shape(1), n = a.b.shape(0);
-  check_tensor(ctx, op, "a", a.a, DType::kBF16, {m, k});
-  check_matrix(ctx, op, "b", a.b, n, k);
-  if (a.c.dtype != DType::kF32 && a.c.dtype != DType::kBF16) {
-    fail(ErrorCode::kDtype, "{}: c is {}, expected BF16 or F32", ctx.where(op),
-         to_string(a.c.dtype));
+  const DType storage = check_storage(ctx, op, "a", a.a);
+  check_strided(ctx, op, "a", a.a, storage, {m, k});
+  check_strided(ctx, op, "b", a.b, storage, {n, k});
+  if (a.c.dtype != storage && a.c.dtype != DType::kF32) {
+    fail(ErrorCode::kDtype, "{}: c is {}, expected {} or F32", ctx.where(op), to_string(a.c.dtype),
+         to_string(storage));
   }
-  check_tensor(ctx, op, "c", a.c, a.c.dtype, {m, n});
-  if (a.bias) check_tensor(ctx, op, "bias", a.bias, DType::kBF16, {n});
+  check_strided(ctx, op, "c", a.c, a.c.dtype, {m, n});
+  if (a.bias) check_strided(ctx, op, "bias", a.bias, storage, {n});
   const auto [least, most] = std::minmax_element(a.segments.begin(), a.segments.end());
   if (*least < 0 || *most > k || a.segments[0] + a.segments[1] + a.segments[2] != k) {
     fail(ErrorCode::kShape, "{}: segments {} + {} + {} do not make K = {}", ctx.where(op),
@@ -36,6 +25,10 @@ void gemm(Context& ctx, const GemmArgs& a) {
   if (a.packed_b && a.packed_b->owner && (a.packed_b->n != n || a.packed_b->k != k)) {
     fail(ErrorCode::kShape, "{}: packed weight is [{}, {}], expected [{}, {}]", ctx.where(op),
          a.packed_b->n, a.packed_b->k, n, k);
+  }
+  if (a.packed_b && a.packed_b->owner && a.packed_b->dtype != storage) {
+    fail(ErrorCode::kDtype, "{}: packed weight is {}, expected {}", ctx.where(op),
+         to_string(a.packed_b->dtype), to_string(storage));
   }
   ConstTensorView shape = a.c;
   shape.layout.rank = 3;
@@ -46,8 +39,9 @@ void gemm(Context& ctx, const GemmArgs& a) {
 void gemm_backward_weight(Context& ctx, const GemmBackwardWeightArgs& a) {
   constexpr Op op = Op::gemm_backward_weight;
   const std::int64_t tokens = a.dy.shape(0), n = a.dy.shape(1), k = a.x.shape(1);
-  check_tensor(ctx, op, "dy", a.dy, DType::kBF16, {tokens, n});
-  check_tensor(ctx, op, "x", a.x, DType::kBF16, {tokens, k});
+  const DType storage = check_storage(ctx, op, "dy", a.dy);
+  check_strided(ctx, op, "dy", a.dy, storage, {tokens, n});
+  check_strided(ctx, op, "x", a.x, storage, {tokens, k});
   check_tensor(ctx, op, "dw", a.dw, DType::kF32, {n, k});
   check_tensor(ctx, op, "chain", a.chain, DType::kF32, {n, k});
   check_tensor(ctx, op, "group_ends", a.group_ends, DType::kI64, {kAnySize});
@@ -61,6 +55,13 @@ void gemm_backward_weight(Context& ctx, const GemmBackwardWeightArgs& a) {
     }
     last = end;
   }
+  if (a.cu_seqlens) {
+    check_tensor(ctx, op, "cu_seqlens", a.cu_seqlens, DType::kI32, {kAnySize});
+    check_cu_seqlens(ctx, op, a.cu_seqlens, tokens);
+  } else if (ctx.contract().profile != Profile::kPortable) {
+    fail(ErrorCode::kInvalidArgument, "{}: cu_seqlens is absent, expected in profile {}",
+         ctx.where(op), to_string(ctx.contract().profile));
+  }
   ConstTensorView shape = a.dy;
   shape.layout.rank = 3;
   shape.layout.shape[2] = k;
@@ -69,7 +70,7 @@ void gemm_backward_weight(Context& ctx, const GemmBackwardWeightArgs& a) {
 
 void bias_backward(Context& ctx, const BiasBackwardArgs& a) {
   constexpr Op op = Op::bias_backward;
-  check_tensor(ctx, op, "dy", a.dy, DType::kBF16, {kAnySize, kAnySize});
+  check_strided(ctx, op, "dy", a.dy, check_storage(ctx, op, "dy", a.dy), {kAnySize, kAnySize});
   check_tensor(ctx, op, "dbias", a.dbias, DType::kF32, {a.dy.shape(1)});
   check_tensor(ctx, op, "cu_seqlens", a.cu_seqlens, DType::kI32, {kAnySize});
   check_cu_seqlens(ctx, op, a.cu_seqlens, a.dy.shape(0));
@@ -78,7 +79,7 @@ void bias_backward(Context& ctx, const BiasBackwardArgs& a) {
 
 void pack_weight(Context& ctx, const PackWeightArgs& a) {
   constexpr Op op = Op::pack_weight;
-  check_matrix(ctx, op, "w", a.w, a.w.shape(0), a.w.shape(1));
+  check_strided(ctx, op, "w", a.w, check_storage(ctx, op, "w", a.w), {kAnySize, kAnySize});
   // Whatever gemm runs here has to understand the layout.
   const KernelTable& table = ctx.table(Op::gemm);
   if (!table.pack_weight) fail_missing(ctx, op);

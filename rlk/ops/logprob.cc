@@ -28,8 +28,22 @@ void check_targets(const Context& ctx, Op op, const ConstTensorView& targets,
   }
 }
 
+void check_state(const Context& ctx, Op op, const ConstTensorView& state, std::int64_t rows) {
+  if (state) check_tensor(ctx, op, "state", state, DType::kI32, {rows, kLogprobStateWords});
+}
+
+void check_dlogits(const Context& ctx, Op op, const ConstTensorView& dlogits, std::int64_t rows,
+                   std::int64_t vocab_size) {
+  check_tensor(ctx, op, "dlogits", dlogits, check_storage(ctx, op, "dlogits", dlogits),
+               {rows, kAnySize});
+  if (dlogits.shape(1) < vocab_size) {
+    fail(ErrorCode::kShape, "{}: dlogits has {} columns, the vocabulary {}", ctx.where(op),
+         dlogits.shape(1), vocab_size);
+  }
+}
+
 constexpr const char* kFault =
-    "NaN, +inf or a logit beyond 2^30, a target that takes no part, or nothing takes part";
+    "NaN, infinity or a logit beyond 2^30, a target that takes no part, or nothing takes part";
 
 }  // namespace
 
@@ -62,6 +76,7 @@ void logprob(Context& ctx, const LogprobArgs& a) {
   if (a.entropy) check_tensor(ctx, op, "entropy", a.entropy, DType::kF32, {rows});
   check_params(ctx, op, a.params, a.num_params, rows);
   check_targets(ctx, op, a.targets, vocab_size);
+  check_state(ctx, op, a.state, rows);
   dispatch(ctx, op, &KernelTable::logprob, a, a.logits, kFault);
 }
 
@@ -70,16 +85,35 @@ void logprob_backward(Context& ctx, const LogprobBackwardArgs& a) {
   const std::int64_t rows = a.logits.shape(0), vocab_size = a.logits.shape(1);
   check_tensor(ctx, op, "logits", a.logits, DType::kF32, {rows, vocab_size});
   check_tensor(ctx, op, "targets", a.targets, DType::kI32, {rows});
-  check_tensor(ctx, op, "dlogits", a.dlogits, DType::kBF16, {rows, kAnySize});
-  if (a.dlogits.shape(1) < vocab_size) {
-    fail(ErrorCode::kShape, "{}: dlogits has {} columns, the vocabulary {}", ctx.where(op),
-         a.dlogits.shape(1), vocab_size);
-  }
+  check_dlogits(ctx, op, a.dlogits, rows, vocab_size);
   check_tensor(ctx, op, "g", a.g, DType::kF32, {rows});
   if (a.g_entropy) check_tensor(ctx, op, "g_entropy", a.g_entropy, DType::kF32, {rows});
   check_params(ctx, op, a.params, a.num_params, rows);
   check_targets(ctx, op, a.targets, vocab_size);
+  check_state(ctx, op, a.state, rows);
   dispatch(ctx, op, &KernelTable::logprob_backward, a, a.logits, kFault);
+}
+
+void log_softmax(Context& ctx, const LogSoftmaxArgs& a) {
+  constexpr Op op = Op::log_softmax;
+  const std::int64_t rows = a.logits.shape(0), vocab_size = a.logits.shape(1);
+  check_tensor(ctx, op, "logits", a.logits, DType::kF32, {rows, vocab_size});
+  check_tensor(ctx, op, "y", a.y, DType::kF32, {rows, vocab_size});
+  check_params(ctx, op, a.params, a.num_params, rows);
+  dispatch(ctx, op, &KernelTable::log_softmax, a, a.logits,
+           "NaN, infinity or a logit beyond 2^30, or nothing takes part");
+}
+
+void log_softmax_backward(Context& ctx, const LogSoftmaxBackwardArgs& a) {
+  constexpr Op op = Op::log_softmax_backward;
+  const std::int64_t rows = a.logits.shape(0), vocab_size = a.logits.shape(1);
+  check_tensor(ctx, op, "logits", a.logits, DType::kF32, {rows, vocab_size});
+  check_tensor(ctx, op, "dy", a.dy, DType::kF32, {rows, vocab_size});
+  check_dlogits(ctx, op, a.dlogits, rows, vocab_size);
+  check_params(ctx, op, a.params, a.num_params, rows);
+  dispatch(ctx, op, &KernelTable::log_softmax_backward, a, a.logits,
+           "NaN, infinity or a logit beyond 2^30, nothing takes part, or a sum of dy that is not "
+           "finite");
 }
 
 void sample(Context& ctx, const SampleArgs& a) {

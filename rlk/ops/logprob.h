@@ -1,4 +1,5 @@
-// logprob, its gradient, and sampling; formulas and shapes stand at the argument structs.
+// logprob and log_softmax, their gradients, and sampling; formulas and shapes stand at the argument
+// structs.
 #pragma once
 
 #include "rlk/kernels/logprob.h"
@@ -10,6 +11,8 @@ namespace rlk {
 //         range, before any write; kNonFinite for a row that has no log-probability.
 void logprob(Context& ctx, const LogprobArgs& args);
 void logprob_backward(Context& ctx, const LogprobBackwardArgs& args);
+void log_softmax(Context& ctx, const LogSoftmaxArgs& args);
+void log_softmax_backward(Context& ctx, const LogSoftmaxBackwardArgs& args);
 void sample(Context& ctx, const SampleArgs& args);
 
 // Throws kInvalidArgument naming `where` and the field: temperature >= 0 and finite, top_k >= 0,

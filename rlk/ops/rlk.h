@@ -53,14 +53,16 @@ enum {
   RLK_ERROR_INTERNAL = 101
 };
 
-enum { RLK_F32 = 0, RLK_BF16 = 1, RLK_F16 = 2, RLK_I32 = 3, RLK_I64 = 4 };
+enum { RLK_F32 = 0, RLK_BF16 = 1, RLK_F16 = 2, RLK_I32 = 3, RLK_I64 = 4, RLK_F64 = 5 };
 
-/* Shape and strides are counted in elements; entries from `rank` on are not looked at. An operator
- * says which strides are free; the last dimension is always without gaps unless it says otherwise.
- */
+/* Shape and strides are counted in elements; entries from `rank` on are not looked at. The strides
+ * of the row by row operators (embedding, residual_add, rms_norm, rope, swiglu, the losses, adamw)
+ * are free; elsewhere the last dimension is without gaps unless the operator says otherwise. In a
+ * call of embedding, residual_add, rms_norm, rope, swiglu or a gradient of these, all tensors that
+ * are bf16 below may be f32 instead. */
 typedef struct rlk_tensor {
   void* data;
-  int32_t dtype; /* RLK_F32 .. RLK_I64 */
+  int32_t dtype; /* RLK_F32 .. RLK_F64 */
   int32_t rank;  /* 0 to 4 */
   int64_t shape[4];
   int64_t stride[4];
@@ -138,7 +140,9 @@ typedef struct rlk_rms_norm_args {
   rlk_tensor x; /* in  bf16 [num_tokens, heads, n] */
   rlk_tensor w; /* in  bf16 [n] */
   float eps;
-  int32_t reserved; /* 0 */
+  int32_t reserved;        /* 0 */
+  rlk_tensor residual;     /* in  bf16 [num_tokens, heads, n]; optional, with residual_out: */
+  rlk_tensor residual_out; /* out bf16, residual + x, which the norm reads in place of x */
 } rlk_rms_norm_args;
 RLK_API rlk_status rlk_rms_norm(rlk_context* context, const rlk_rms_norm_args* args);
 
@@ -201,21 +205,22 @@ typedef struct rlk_packed_weight rlk_packed_weight;
 RLK_API rlk_status rlk_packed_weight_create(rlk_context* context, rlk_packed_weight** packed);
 RLK_API void rlk_packed_weight_destroy(rlk_packed_weight* packed); /* NULL: nothing happens */
 
+/* T in the products: bf16 or f32, one type for all such tensors of a call. */
 typedef struct rlk_pack_weight_args {
   size_t struct_size;
   rlk_packed_weight* packed; /* out */
-  rlk_tensor w;              /* in  bf16 [N, K], any strides */
+  rlk_tensor w;              /* in  T [N, K], any strides */
 } rlk_pack_weight_args;
 RLK_API rlk_status rlk_pack_weight(rlk_context* context, const rlk_pack_weight_args* args);
 
 /* c[m,n] = round(sum_k a[m,k] * b[n,k] + bias[n]) */
 typedef struct rlk_gemm_args {
   size_t struct_size;
-  rlk_tensor c;                      /* out bf16 or f32 [M, N] */
-  rlk_tensor a;                      /* in  bf16 [M, K] */
-  rlk_tensor b;                      /* in  bf16 [N, K], any strides */
+  rlk_tensor c;                      /* out T or f32 [M, N], any strides */
+  rlk_tensor a;                      /* in  T [M, K], any strides */
+  rlk_tensor b;                      /* in  T [N, K], any strides */
   const rlk_packed_weight* packed_b; /* of b; optional */
-  rlk_tensor bias;                   /* in  bf16 [N]; optional */
+  rlk_tensor bias;                   /* in  T [N]; optional */
   int64_t leaf_tree;                 /* 0: one chain over K (column-parallel); 1: leaf tree */
   int64_t segments[3];               /* K in up to three domains; {K, 0, 0} for a single one */
 } rlk_gemm_args;
@@ -226,9 +231,10 @@ typedef struct rlk_gemm_backward_weight_args {
   size_t struct_size;
   rlk_tensor dw;         /* in-out f32  [N, K], closed groups */
   rlk_tensor chain;      /* in-out f32  [N, K], the open group */
-  rlk_tensor dy;         /* in     bf16 [num_tokens, N] */
-  rlk_tensor x;          /* in     bf16 [num_tokens, K] */
+  rlk_tensor dy;         /* in     T    [num_tokens, N] */
+  rlk_tensor x;          /* in     T    [num_tokens, K] */
   rlk_tensor group_ends; /* in     i64  [num_group_ends], rising token offsets */
+  rlk_tensor cu_seqlens; /* in     i32  [num_samples + 1]; not needed in profile portable */
 } rlk_gemm_backward_weight_args;
 RLK_API rlk_status rlk_gemm_backward_weight(rlk_context* context,
                                             const rlk_gemm_backward_weight_args* args);
@@ -236,7 +242,7 @@ RLK_API rlk_status rlk_gemm_backward_weight(rlk_context* context,
 typedef struct rlk_bias_backward_args {
   size_t struct_size;
   rlk_tensor dbias;      /* in-out f32  [N] */
-  rlk_tensor dy;         /* in     bf16 [num_tokens, N] */
+  rlk_tensor dy;         /* in     T    [num_tokens, N] */
   rlk_tensor cu_seqlens; /* in     i32  [num_samples + 1] */
 } rlk_bias_backward_args;
 RLK_API rlk_status rlk_bias_backward(rlk_context* context, const rlk_bias_backward_args* args);
@@ -324,21 +330,44 @@ typedef struct rlk_logprob_args {
   rlk_tensor targets;                /* in  i32 [num_tokens]; RLK_IGNORE_INDEX: logp is 0 */
   const rlk_sampling_params* params; /* [num_params] */
   int64_t num_params;                /* num_tokens, or 1 for all rows */
+  rlk_tensor state;                  /* out i32 [num_tokens, 10], for backward; optional */
 } rlk_logprob_args;
 RLK_API rlk_status rlk_logprob(rlk_context* context, const rlk_logprob_args* args);
 
 typedef struct rlk_logprob_backward_args {
   size_t struct_size;
-  rlk_tensor dlogits;                /* out bf16 [num_tokens, vocab_padded] */
+  rlk_tensor dlogits;                /* out bf16 or f32 [num_tokens, vocab_padded] */
   rlk_tensor logits;                 /* in  f32  [num_tokens, vocab_size] */
   rlk_tensor targets;                /* in  i32  [num_tokens] */
   rlk_tensor g;                      /* in  f32  [num_tokens], dLoss/dlogp */
   rlk_tensor g_entropy;              /* in  f32  [num_tokens], dLoss/dH; optional */
   const rlk_sampling_params* params; /* [num_params] */
   int64_t num_params;
+  rlk_tensor state; /* in i32 [num_tokens, 10], from forward; optional */
 } rlk_logprob_backward_args;
 RLK_API rlk_status rlk_logprob_backward(rlk_context* context,
                                         const rlk_logprob_backward_args* args);
+
+/* The logp of every token; -inf where a token takes no part. */
+typedef struct rlk_log_softmax_args {
+  size_t struct_size;
+  rlk_tensor y;                      /* out f32 [num_tokens, vocab_size]; may be logits */
+  rlk_tensor logits;                 /* in  f32 [num_tokens, vocab_size] */
+  const rlk_sampling_params* params; /* [num_params] */
+  int64_t num_params;
+} rlk_log_softmax_args;
+RLK_API rlk_status rlk_log_softmax(rlk_context* context, const rlk_log_softmax_args* args);
+
+typedef struct rlk_log_softmax_backward_args {
+  size_t struct_size;
+  rlk_tensor dlogits;                /* out bf16 or f32 [num_tokens, vocab_padded] */
+  rlk_tensor logits;                 /* in  f32 [num_tokens, vocab_size] */
+  rlk_tensor dy;                     /* in  f32 [num_tokens, vocab_size] */
+  const rlk_sampling_params* params; /* [num_params] */
+  int64_t num_params;
+} rlk_log_softmax_backward_args;
+RLK_API rlk_status rlk_log_softmax_backward(rlk_context* context,
+                                            const rlk_log_softmax_backward_args* args);
 
 /* What the random numbers of a draw depend on, and nothing else. */
 typedef struct rlk_sample_key {
@@ -371,11 +400,13 @@ typedef struct rlk_linear_logp_args {
   rlk_tensor targets;                       /* in  i32  [num_tokens] */
   const rlk_sampling_params* params;        /* [num_params] */
   int64_t num_params;
+  rlk_tensor state; /* out i32 [num_tokens, 10], for backward; optional */
 } rlk_linear_logp_args;
 RLK_API rlk_status rlk_linear_logp(rlk_context* context, const rlk_linear_logp_args* args);
 
 typedef struct rlk_linear_logp_backward_args {
   size_t struct_size;
+  const rlk_linear_logp_args* forward; /* its logp and entropy are not used, its state is read */
   rlk_tensor d_hidden;   /* out    bf16 [num_tokens, hidden_size] */
   rlk_tensor dw;         /* in-out f32  [vocab_padded, hidden_size], closed groups */
   rlk_tensor chain;      /* in-out f32  [vocab_padded, hidden_size], the open group */
@@ -383,14 +414,51 @@ typedef struct rlk_linear_logp_backward_args {
   rlk_tensor g;          /* in     f32  [num_tokens] */
   rlk_tensor g_entropy;  /* in     f32  [num_tokens]; optional */
 } rlk_linear_logp_backward_args;
-/* forward: as for rlk_linear_logp; its logp and entropy are not used. */
 RLK_API rlk_status rlk_linear_logp_backward(rlk_context* context,
-                                            const rlk_linear_logp_args* forward,
                                             const rlk_linear_logp_backward_args* args);
 
-/* ---- grpo_loss.h ----------------------------------------------------------------------------- */
+/* ---- group_advantages.h ---------------------------------------------------------------------- */
+
+/* (reward - mean) / (std + eps) inside each group of samples, in double, rounded once. */
+typedef struct rlk_group_advantages_args {
+  size_t struct_size;
+  rlk_tensor advantages; /* out f32 [num_groups * group_size] */
+  rlk_tensor rewards;    /* in  f64 [num_groups * group_size], groups one after the other */
+  int64_t group_size;
+  double eps;
+  int64_t ddof; /* 0 or 1 */
+} rlk_group_advantages_args;
+RLK_API rlk_status rlk_group_advantages(rlk_context* context,
+                                        const rlk_group_advantages_args* args);
+
+/* ---- ratio.h, kl.h --------------------------------------------------------------------------- */
+
+/* exp(logp - old) */
+typedef struct rlk_ratio_args {
+  size_t struct_size;
+  rlk_tensor ratio;  /* out f32 [num_tokens] */
+  rlk_tensor logp;   /* in  f32 [num_tokens] */
+  rlk_tensor old;    /* in  f32 [num_tokens] */
+  rlk_tensor weight; /* in  f32 [num_tokens], 0 for masked tokens; optional: none is */
+} rlk_ratio_args;
+RLK_API rlk_status rlk_ratio(rlk_context* context, const rlk_ratio_args* args);
 
 enum { RLK_KL_NONE = 0, RLK_KL_K1 = 1, RLK_KL_K2 = 2, RLK_KL_K3 = 3 };
+
+/* The estimates k1, k2, k3 of the divergence from the reference model. */
+typedef struct rlk_kl_args {
+  size_t struct_size;
+  rlk_tensor kl;     /* out f32 [num_tokens] */
+  rlk_tensor slope;  /* out f32 [num_tokens], d kl / d logp; optional */
+  rlk_tensor logp;   /* in  f32 [num_tokens] */
+  rlk_tensor ref;    /* in  f32 [num_tokens] */
+  rlk_tensor weight; /* in  f32 [num_tokens], 0 for masked tokens; optional: none is */
+  int32_t kl_type;   /* RLK_KL_K1 .. RLK_KL_K3 */
+  int32_t reserved;  /* 0 */
+} rlk_kl_args;
+RLK_API rlk_status rlk_kl(rlk_context* context, const rlk_kl_args* args);
+
+/* ---- grpo_loss.h ----------------------------------------------------------------------------- */
 
 typedef struct rlk_grpo_loss_args {
   size_t struct_size;
@@ -409,6 +477,37 @@ typedef struct rlk_grpo_loss_args {
   int32_t kl_type;      /* RLK_KL_NONE .. RLK_KL_K3 */
 } rlk_grpo_loss_args;
 RLK_API rlk_status rlk_grpo_loss(rlk_context* context, const rlk_grpo_loss_args* args);
+
+/* ---- ppo_loss.h ------------------------------------------------------------------------------ */
+
+/* grpo_loss, the clipped loss of a value head and the gradient of an entropy bonus. */
+typedef struct rlk_ppo_loss_args {
+  size_t struct_size;
+  rlk_tensor g;         /* out f32 [num_tokens], dLoss/dlogp; this and the next eight as above */
+  rlk_tensor pg_loss;   /* out f32 [num_tokens]; optional */
+  rlk_tensor kl;        /* out f32 [num_tokens]; optional */
+  rlk_tensor ratio;     /* out f32 [num_tokens]; optional */
+  rlk_tensor logp;      /* in  f32 [num_tokens] */
+  rlk_tensor old;       /* in  f32 [num_tokens] */
+  rlk_tensor ref;       /* in  f32 [num_tokens]; not needed for RLK_KL_NONE */
+  rlk_tensor advantage; /* in  f32 [num_tokens] */
+  rlk_tensor weight;    /* in  f32 [num_tokens], 0 for masked tokens */
+  rlk_tensor g_value;   /* out f32 [num_tokens], dLoss/dvalue */
+  rlk_tensor v_loss;    /* out f32 [num_tokens]; optional */
+  rlk_tensor g_entropy; /* out f32 [num_tokens], dLoss/dentropy; optional */
+  rlk_tensor value;     /* in  f32 [num_tokens] */
+  rlk_tensor old_value; /* in  f32 [num_tokens], of the rollout */
+  rlk_tensor returns;   /* in  f32 [num_tokens] */
+  float lo;             /* as above */
+  float hi;
+  float beta;
+  int32_t kl_type;
+  float value_clip; /* INFINITY: the value is not clipped */
+  float value_coef;
+  float entropy_coef;
+  int32_t reserved; /* 0 */
+} rlk_ppo_loss_args;
+RLK_API rlk_status rlk_ppo_loss(rlk_context* context, const rlk_ppo_loss_args* args);
 
 /* ---- adamw.h --------------------------------------------------------------------------------- */
 

@@ -9,8 +9,12 @@
 #include "rlk/ops/attention.h"
 #include "rlk/ops/embedding.h"
 #include "rlk/ops/gemm.h"
+#include "rlk/ops/group_advantages.h"
 #include "rlk/ops/grpo_loss.h"
+#include "rlk/ops/kl.h"
 #include "rlk/ops/logprob.h"
+#include "rlk/ops/ppo_loss.h"
+#include "rlk/ops/ratio.h"
 #include "rlk/ops/residual_add.h"
 #include "rlk/ops/rlk_c_args.h"
 #include "rlk/ops/rms_norm.h"
@@ -162,19 +166,7 @@ void rlk_packed_weight_destroy(rlk_packed_weight* packed) { delete packed; }
                 [](rlk::Context& ctx, const rlk::Args& a) { rlk::name(ctx, a); }); \
   }
 RLK_OPS(RLK_OP)
-RLK_OP(linear_logp, LinearLogpArgs)
 #undef RLK_OP
-
-rlk_status rlk_linear_logp_backward(rlk_context* context, const rlk_linear_logp_args* forward,
-                                    const rlk_linear_logp_backward_args* args) {
-  using namespace rlk::c;
-  return call(context, "linear_logp_backward", args,
-              [&](rlk::Context& ctx, const rlk::LinearLogpBackwardArgs& a) {
-                Fields fields("linear_logp_backward");
-                rlk::linear_logp_backward(
-                    ctx, convert(fields, load("linear_logp_backward: forward", forward)), a);
-              });
-}
 
 rlk_status rlk_rope_table(rlk_context* context, double theta, int64_t head_dim,
                           int64_t first_position, int64_t count, float* cos, float* sin) {

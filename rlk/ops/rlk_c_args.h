@@ -25,9 +25,10 @@ inline ResidualAddArgs convert(Fields& f, const rlk_residual_add_args& a) {
 }
 
 inline RmsNormArgs convert(Fields& f, const rlk_rms_norm_args& a) {
-  RLK_FIELDS(RmsNormArgs, 4 * kView + 8);
+  RLK_FIELDS(RmsNormArgs, 6 * kView + 8);
   f.in_range("reserved", a.reserved, 0, 0);
-  return {RLK_T(y), RLK_T(q), RLK_T(x), RLK_T(w), .eps = a.eps};
+  return {RLK_T(y),     RLK_T(q),        RLK_T(x),           RLK_T(w),
+          .eps = a.eps, RLK_T(residual), RLK_T(residual_out)};
 }
 
 inline RmsNormBackwardArgs convert(Fields& f, const rlk_rms_norm_backward_args& a) {
@@ -67,8 +68,8 @@ inline GemmArgs convert(Fields& f, const rlk_gemm_args& a) {
 }
 
 inline GemmBackwardWeightArgs convert(Fields& f, const rlk_gemm_backward_weight_args& a) {
-  RLK_FIELDS(GemmBackwardWeightArgs, 5 * kView);
-  return {RLK_T(dw), RLK_T(chain), RLK_T(dy), RLK_T(x), RLK_T(group_ends)};
+  RLK_FIELDS(GemmBackwardWeightArgs, 6 * kView);
+  return {RLK_T(dw), RLK_T(chain), RLK_T(dy), RLK_T(x), RLK_T(group_ends), RLK_T(cu_seqlens)};
 }
 
 inline BiasBackwardArgs convert(Fields& f, const rlk_bias_backward_args& a) {
@@ -104,23 +105,36 @@ inline AttentionBackwardArgs convert(Fields& f, const rlk_attention_backward_arg
 }
 
 inline LogprobArgs convert(Fields& f, const rlk_logprob_args& a) {
-  RLK_FIELDS(LogprobArgs, 4 * kView + 16);
+  RLK_FIELDS(LogprobArgs, 5 * kView + 16);
   return {RLK_T(logp),
           RLK_T(entropy),
           RLK_T(logits),
           RLK_T(targets),
           .params = f.params(a.params),
-          .num_params = a.num_params};
+          .num_params = a.num_params,
+          RLK_T(state)};
 }
 
 inline LogprobBackwardArgs convert(Fields& f, const rlk_logprob_backward_args& a) {
-  RLK_FIELDS(LogprobBackwardArgs, 5 * kView + 16);
+  RLK_FIELDS(LogprobBackwardArgs, 6 * kView + 16);
   return {RLK_T(dlogits),
           RLK_T(logits),
           RLK_T(targets),
           RLK_T(g),
           RLK_T(g_entropy),
           .params = f.params(a.params),
+          .num_params = a.num_params,
+          RLK_T(state)};
+}
+
+inline LogSoftmaxArgs convert(Fields& f, const rlk_log_softmax_args& a) {
+  RLK_FIELDS(LogSoftmaxArgs, 2 * kView + 16);
+  return {RLK_T(y), RLK_T(logits), .params = f.params(a.params), .num_params = a.num_params};
+}
+
+inline LogSoftmaxBackwardArgs convert(Fields& f, const rlk_log_softmax_backward_args& a) {
+  RLK_FIELDS(LogSoftmaxBackwardArgs, 3 * kView + 16);
+  return {RLK_T(dlogits), RLK_T(logits), RLK_T(dy), .params = f.params(a.params),
           .num_params = a.num_params};
 }
 
@@ -130,7 +144,7 @@ inline SampleArgs convert(Fields& f, const rlk_sample_args& a) {
 }
 
 inline LinearLogpArgs convert(Fields& f, const rlk_linear_logp_args& a) {
-  RLK_FIELDS(LinearLogpArgs, 5 * kView + 40);
+  RLK_FIELDS(LinearLogpArgs, 6 * kView + 40);
   return {RLK_T(logp),
           RLK_T(entropy),
           RLK_T(hidden),
@@ -140,15 +154,46 @@ inline LinearLogpArgs convert(Fields& f, const rlk_linear_logp_args& a) {
           .packed_backward = f.packed(a.packed_backward),
           RLK_T(targets),
           .params = f.params(a.params),
-          .num_params = a.num_params};
+          .num_params = a.num_params,
+          RLK_T(state)};
 }
 
 inline LinearLogpBackwardArgs convert(Fields& f, const rlk_linear_logp_backward_args& a) {
-  RLK_FIELDS(LinearLogpBackwardArgs, 6 * kView);
-  return {RLK_T(d_hidden), RLK_T(dw), RLK_T(chain), RLK_T(group_ends), RLK_T(g), RLK_T(g_entropy)};
+  RLK_FIELDS(LinearLogpBackwardArgs, 6 * kView + sizeof(LinearLogpArgs));
+  return {.forward = convert(f, load("linear_logp_backward: forward", a.forward)),
+          RLK_T(d_hidden),
+          RLK_T(dw),
+          RLK_T(chain),
+          RLK_T(group_ends),
+          RLK_T(g),
+          RLK_T(g_entropy)};
 }
 
-inline GrpoLossArgs convert(Fields& f, const rlk_grpo_loss_args& a) {
+inline GroupAdvantagesArgs convert(Fields& f, const rlk_group_advantages_args& a) {
+  RLK_FIELDS(GroupAdvantagesArgs, 2 * kView + 24);
+  return {RLK_T(advantages), RLK_T(rewards), .group_size = a.group_size, .eps = a.eps,
+          .ddof = a.ddof};
+}
+
+inline RatioArgs convert(Fields& f, const rlk_ratio_args& a) {
+  RLK_FIELDS(RatioArgs, 4 * kView);
+  return {RLK_T(ratio), RLK_T(logp), RLK_T(old), RLK_T(weight)};
+}
+
+inline Kl kl_type(Fields& f, std::int32_t type) {
+  return static_cast<Kl>(f.in_range("kl_type", type, RLK_KL_NONE, RLK_KL_K3));
+}
+
+inline KlArgs convert(Fields& f, const rlk_kl_args& a) {
+  RLK_FIELDS(KlArgs, 5 * kView + 8);
+  f.in_range("reserved", a.reserved, 0, 0);
+  return {RLK_T(kl),  RLK_T(slope),  RLK_T(logp),
+          RLK_T(ref), RLK_T(weight), .kl_type = kl_type(f, a.kl_type)};
+}
+
+// rlk_grpo_loss_args, or rlk_ppo_loss_args, which has the same fields and more.
+template <typename LossArgs>
+GrpoLossArgs policy(Fields& f, const LossArgs& a) {
   RLK_FIELDS(GrpoLossArgs, 9 * kView + 16);
   return {RLK_T(g),
           RLK_T(pg_loss),
@@ -162,7 +207,24 @@ inline GrpoLossArgs convert(Fields& f, const rlk_grpo_loss_args& a) {
           .lo = a.lo,
           .hi = a.hi,
           .beta = a.beta,
-          .kl_type = static_cast<Kl>(f.in_range("kl_type", a.kl_type, RLK_KL_NONE, RLK_KL_K3))};
+          .kl_type = kl_type(f, a.kl_type)};
+}
+
+inline GrpoLossArgs convert(Fields& f, const rlk_grpo_loss_args& a) { return policy(f, a); }
+
+inline PpoLossArgs convert(Fields& f, const rlk_ppo_loss_args& a) {
+  RLK_FIELDS(PpoLossArgs, sizeof(GrpoLossArgs) + 6 * kView + 16);
+  f.in_range("reserved", a.reserved, 0, 0);
+  return {.policy = policy(f, a),
+          RLK_T(g_value),
+          RLK_T(v_loss),
+          RLK_T(g_entropy),
+          RLK_T(value),
+          RLK_T(old_value),
+          RLK_T(returns),
+          .value_clip = a.value_clip,
+          .value_coef = a.value_coef,
+          .entropy_coef = a.entropy_coef};
 }
 
 inline GradNormArgs convert(Fields& f, const rlk_grad_norm_args& a) {

@@ -39,7 +39,17 @@ static_assert(RLK_KL_NONE == static_cast<int>(Kl::kNone) &&
 static_assert(RLK_F32 == static_cast<int>(DType::kF32) &&
               RLK_BF16 == static_cast<int>(DType::kBF16) &&
               RLK_F16 == static_cast<int>(DType::kF16) &&
-              RLK_I32 == static_cast<int>(DType::kI32) && RLK_I64 == static_cast<int>(DType::kI64));
+              RLK_I32 == static_cast<int>(DType::kI32) &&
+              RLK_I64 == static_cast<int>(DType::kI64) && RLK_F64 == static_cast<int>(DType::kF64));
+
+// The size of a struct's first version.
+template <typename Struct>
+inline constexpr std::size_t kFirstSize = sizeof(Struct);
+template <>
+inline constexpr std::size_t kFirstSize<rlk_rms_norm_args> = offsetof(rlk_rms_norm_args, residual);
+template <>
+inline constexpr std::size_t kFirstSize<rlk_gemm_backward_weight_args> =
+    offsetof(rlk_gemm_backward_weight_args, cu_seqlens);
 
 // Copies the caller's struct as far as the caller knows it. A caller of a later version may only
 // use what this library knows: whatever lies beyond must be 0.
@@ -48,8 +58,7 @@ Struct load(const char* op, const Struct* args) {
   static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);
   if (!args) fail(ErrorCode::kInvalidArgument, "{}: args is NULL", op);
   const std::size_t size = args->struct_size;
-  // No struct has grown yet, so the size of its first version is its size.
-  if (size < sizeof(Struct)) {
+  if (size < sizeof(Struct) && size != kFirstSize<Struct>) {
     fail(ErrorCode::kInvalidArgument, "{}: struct_size is {}, expected at least {}", op, size,
          sizeof(Struct));
   }
@@ -64,8 +73,8 @@ Struct load(const char* op, const Struct* args) {
            op, i);
     }
   }
-  Struct copy;
-  std::memcpy(&copy, args, sizeof(Struct));
+  Struct copy{};
+  std::memcpy(&copy, args, size < sizeof(Struct) ? size : sizeof(Struct));
   return copy;
 }
 
@@ -76,9 +85,9 @@ class Fields {
 
   // An absent tensor keeps its shape: one without elements needs no memory.
   TensorView tensor(const char* name, const rlk_tensor& t) const {
-    if (t.dtype < RLK_F32 || t.dtype > RLK_I64) {
+    if (t.dtype < RLK_F32 || t.dtype > RLK_F64) {
       fail(ErrorCode::kDtype, "{}: {} has dtype {}, expected {} to {}", op_, name, t.dtype,
-           static_cast<int>(RLK_F32), static_cast<int>(RLK_I64));
+           static_cast<int>(RLK_F32), static_cast<int>(RLK_F64));
     }
     if (t.rank < 0 || t.rank > kMaxRank) {
       fail(ErrorCode::kShape, "{}: {} has rank {}, expected 0 to {}", op_, name, t.rank, kMaxRank);

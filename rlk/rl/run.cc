@@ -318,7 +318,7 @@ void Run::grade(Step& s) {
   s.row.reward_mean = sum / n;
   s.row.reward_std = std::sqrt(std::max(0.0, squares / n - s.row.reward_mean * s.row.reward_mean));
   s.advantages.resize(s.rewards.size());
-  group_advantages(s.advantages, s.rewards, group_size, config_.loss.advantage_eps,
+  group_advantages(trainer_ctx_, s.advantages, s.rewards, group_size, config_.loss.advantage_eps,
                    config_.loss.advantage_ddof);
   for (std::size_t i = 0; i < s.completions.size(); ++i) {
     const Completion& c = s.completions[i];

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "rlk/core/error.h"
 #include "rlk/ops/linear_logp.h"
 
 namespace rlk {
@@ -40,6 +41,24 @@ LinearLogpArgs logp_args(const Model& model, const PackedBatch& batch,
   args.params = batch.params.data();
   args.num_params = batch.num_rows();
   return args;
+}
+
+// Runs `call`, an operator on the rows of the batch that predict a token. If it refuses a row, the
+// error names the token: its sample, counted from first_sample, and its position.
+template <typename Call>
+void naming_tokens(Context& ctx, const PackedBatch& batch, std::int64_t first_sample,
+                   const Call& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    const std::int64_t row = ctx.exec().fault.row();
+    if (e.code() != ErrorCode::kNonFinite || row < 0) throw;
+    const std::int64_t token = batch.rows[static_cast<std::size_t>(row)];
+    const auto next =
+        std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), token);
+    fail(ErrorCode::kNonFinite, "{}; the row predicts the token at position {} of sample {}",
+         e.what(), token - *(next - 1) + 1, first_sample + (next - batch.cu_seqlens.begin()) - 1);
+  }
 }
 
 void append(std::vector<std::vector<float>>& out, std::span<const TrainSample> samples,
@@ -100,7 +119,9 @@ std::vector<std::vector<float>> Trainer::score(std::span<const TrainSample> samp
     Workspace::Frame frame(ctx_.workspace());
     const TensorView logp = view(frame.take<float>(batch.num_rows()), {batch.num_rows()});
     ctx_.set_node(-1, "lm_head");
-    linear_logp(ctx_, logp_args(model_, batch, gather_rows(frame, hidden, batch.rows), logp, {}));
+    const LinearLogpArgs args =
+        logp_args(model_, batch, gather_rows(frame, hidden, batch.rows), logp, {});
+    naming_tokens(ctx_, batch, r.begin, [&] { linear_logp(ctx_, args); });
     append(out, part, logp.at<float>());
   }
   return out;
@@ -121,7 +142,7 @@ TrainPass Trainer::accumulate(std::span<const TrainSample> samples) {
     accumulator_.reset();
     const SampleRange range = slot_samples(n, slot, num_slots);
     for (const SampleRange& r : plan_micro_batches(samples, range, options_.micro_batch_tokens)) {
-      run_micro_batch(samples.subspan(r.begin, r.end - r.begin),
+      run_micro_batch(r.begin, samples.subspan(r.begin, r.end - r.begin),
                       all_weights.subspan(r.begin, r.end - r.begin), pass);
     }
     Parameters gradient =
@@ -133,7 +154,7 @@ TrainPass Trainer::accumulate(std::span<const TrainSample> samples) {
   return pass;
 }
 
-void Trainer::run_micro_batch(std::span<const TrainSample> samples,
+void Trainer::run_micro_batch(std::int64_t first_sample, std::span<const TrainSample> samples,
                               std::span<const std::vector<float>> weights, TrainPass& pass) {
   const auto start = std::chrono::steady_clock::now();
   PackedBatch& batch = scratch_->batch;
@@ -148,8 +169,9 @@ void Trainer::run_micro_batch(std::span<const TrainSample> samples,
     const ConstTensorView hidden = forward(ctx_, *reference_, forward_batch, nullptr,
                                            score_activations_);
     ctx_.set_node(-1, "lm_head of the reference model");
-    linear_logp(ctx_,
-                logp_args(*reference_, batch, gather_rows(frame, hidden, batch.rows), ref, {}));
+    const LinearLogpArgs args =
+        logp_args(*reference_, batch, gather_rows(frame, hidden, batch.rows), ref, {});
+    naming_tokens(ctx_, batch, first_sample, [&] { linear_logp(ctx_, args); });
   }
   if (options_.loss.type == LossType::kGrpo) {
     entropy = view(frame.take<float>(num_rows), {num_rows});
@@ -158,10 +180,12 @@ void Trainer::run_micro_batch(std::span<const TrainSample> samples,
     }
   }
   const ConstTensorView hidden = forward(ctx_, model_, forward_batch, nullptr, activations_);
-  const LinearLogpArgs args =
+  LinearLogpArgs args =
       logp_args(model_, batch, gather_rows(frame, hidden, batch.rows), logp, entropy);
+  args.state = view(frame.take<std::int32_t>(num_rows * kLogprobStateWords),
+                    {num_rows, kLogprobStateWords});
   ctx_.set_node(-1, "lm_head");
-  linear_logp(ctx_, args);
+  naming_tokens(ctx_, batch, first_sample, [&] { linear_logp(ctx_, args); });
   append(pass.logprobs, samples, logp.at<float>());
   pass.forward_s += seconds_since(start);
 
@@ -177,14 +201,16 @@ void Trainer::run_micro_batch(std::span<const TrainSample> samples,
   const ConstTensorView group_ends = accumulator_.group_ends();
   for (std::int64_t i = 0; i < group_ends.shape(0); ++i) {
     const std::int64_t end = *group_ends.at<std::int64_t>(i);
-    head_ends.push_back(std::lower_bound(batch.rows.begin(), batch.rows.end(), end) -
-                        batch.rows.begin());
+    const std::int64_t row =
+        std::lower_bound(batch.rows.begin(), batch.rows.end(), end) - batch.rows.begin();
+    // A group without response rows adds nothing; ends must rise.
+    if (head_ends.empty() || head_ends.back() < row) head_ends.push_back(row);
   }
   const TensorView d_rows =
       view(frame.take<bf16>(num_rows * hidden.shape(1)), {num_rows, hidden.shape(1)});
   linear_logp_backward(
-      ctx_, args,
-      {d_rows, accumulator_.dw().lm_head, accumulator_.chain().lm_head,
+      ctx_,
+      {args, d_rows, accumulator_.dw().lm_head, accumulator_.chain().lm_head,
        view(std::as_const(head_ends).data(), {static_cast<std::int64_t>(head_ends.size())}), g,
        g_entropy});
   const TensorView d_hidden =

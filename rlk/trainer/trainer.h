@@ -60,7 +60,7 @@ class Trainer {
 
  private:
   struct Scratch;
-  void run_micro_batch(std::span<const TrainSample> samples,
+  void run_micro_batch(std::int64_t first_sample, std::span<const TrainSample> samples,
                        std::span<const std::vector<float>> weights, TrainPass& pass);
   void merge_slot(Parameters gradient);
 

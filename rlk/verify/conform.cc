@@ -71,16 +71,6 @@ std::string first_difference(const Output& output, const Tensor& ours, const Ten
   return "";
 }
 
-// A zero in the open sum of a weight gradient may have either sign.
-void drop_zero_signs(const TensorView& chain) {
-  for (std::int64_t i = 0; i < chain.shape(0); ++i) {
-    for (std::int64_t j = 0; j < chain.shape(1); ++j) {
-      float& x = *chain.at<float>(i, j);
-      if (x == 0.0f) x = 0.0f;
-    }
-  }
-}
-
 std::string row_text(std::int64_t row) { return row < 0 ? "no row" : fmt::format("row {}", row); }
 
 }  // namespace
@@ -115,7 +105,7 @@ Trial::Outcome Trial::outcome(const KernelTable& table, ThreadPool& pool, const 
   Exec exec{pool, workspace_, contract, fault};
   call(table, exec);
   for (const Output& output : outputs) {
-    if (output.name == "chain") drop_zero_signs(output.view);
+    if (is_open_sum(output.name)) drop_zero_signs(output.view);
   }
   Outcome out;
   out.fault_row = fault.row();
@@ -195,10 +185,6 @@ bool has_kernel(const KernelTable& table, Op op) {
 
 std::vector<Op> ops_of(const ConformOptions& options) {
   validate(options.contract);
-  if (options.contract.profile != Profile::kPortable) {
-    fail(ErrorCode::kNotAvailable, "contract.profile = {}: the CPU runs profile portable only",
-         to_string(options.contract.profile));
-  }
   std::vector<Op> ops = options.ops;
   if (ops.empty()) {
     for (int i = 0; i < kNumOps; ++i) ops.push_back(static_cast<Op>(i));
@@ -218,6 +204,12 @@ Admission conform(const ConformOptions& options, const ConformProgress& progress
   Admission admission(admission_key(options.contract));
   std::vector<const KernelTable*> backends = options.backends;
   if (backends.empty()) backends.push_back(&cpu_kernels());
+  for (const KernelTable* table : backends) {
+    if (!table->runs(options.contract.profile)) {
+      fail(ErrorCode::kNotAvailable, "contract.profile = {}: backend {} does not run it",
+           to_string(options.contract.profile), table->backend);
+    }
+  }
   for (const Op op : conformance::ops_of(options)) {
     std::vector<const KernelTable*> candidates;
     for (const KernelTable* table : backends) {
@@ -243,30 +235,6 @@ std::string conform_digest(const ConformOptions& options, const KernelTable& tab
     conformance::run_vectors(op, trial);
   }
   return digest.hex();
-}
-
-std::vector<const KernelTable*> all_backends() {
-  std::vector<const KernelTable*> tables = {&reference_kernels()};
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
-    if (available(isa)) tables.push_back(&cpu_kernels(isa));
-  }
-  tables.push_back(&production_kernels());
-  return tables;
-}
-
-const KernelTable& find_backend(std::string_view name) {
-  std::string names;
-  for (const KernelTable* table : all_backends()) {
-    if (name == table->backend) return *table;
-    names += std::string(names.empty() ? "" : ", ") + table->backend;
-  }
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
-    if (name == std::string("cpu.") + to_string(isa)) {
-      fail(ErrorCode::kNotAvailable, "backend {}: this CPU has no {}; it runs {}", name,
-           to_string(isa), names);
-    }
-  }
-  fail(ErrorCode::kInvalidArgument, "unknown backend \"{}\"; this machine has {}", name, names);
 }
 
 }  // namespace rlk

@@ -26,8 +26,9 @@ using ConformProgress = std::function<void(Op)>;
 // the bytes and the fault row of the reference; it is refused at the first that does not, and the
 // reason names vector, output, element and both values. pack_weight has no entry: a packed layout
 // is a plan, and gemm is tried with packed weights too.
-// Errors  kNotAvailable: the contract's profile is not portable; kInvalidArgument: options.ops is
-//         pack_weight alone.
+// Errors  kNotAvailable: a backend does not run the contract's profile; kInvalidArgument:
+// options.ops
+//         is pack_weight alone.
 Admission conform(const ConformOptions& options, const ConformProgress& progress = {});
 
 // SHA-256 over what `table` computes for all vectors of options.ops: the same for every build,
@@ -35,9 +36,11 @@ Admission conform(const ConformOptions& options, const ConformProgress& progress
 std::string conform_digest(const ConformOptions& options, const KernelTable& table);
 
 // The backends of this machine: reference, cpu.scalar, then what the CPU supports of cpu.avx2 and
-// cpu.avx512, production.
+// cpu.avx512, production, and cuda.portable and cuda.sm90 where there is a GPU for them.
 std::vector<const KernelTable*> all_backends();
-// Errors  kInvalidArgument lists the names; kNotAvailable: this CPU lacks the instructions.
+// "cuda" means cuda.portable.
+// Errors  kInvalidArgument lists the names; kNotAvailable: this machine has no such instructions,
+//         or no GPU.
 const KernelTable& find_backend(std::string_view name);
 
 }  // namespace rlk

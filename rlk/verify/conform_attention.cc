@@ -27,6 +27,7 @@ struct Problem {
   Family family = Family::kNormal;  // of values; keys and queries are normal
   bool lse = true;
   Lie lie = Lie::kDense;
+  DType storage = kBF16;
 };
 
 // Pages of all sequences, shuffled. What lies in their unfilled slots is finite and large.
@@ -58,8 +59,8 @@ void scatter(Memory& memory, const Problem& p, AttentionArgs& args) {
   args.kv.page_size = p.page_size;
   const std::vector<std::int64_t> size = {std::max<std::int64_t>(num_pages, 1) * p.page_size,
                                           p.shape.kv_heads, p.shape.d};
-  args.kv.k = memory.random(kBF16, size, Family::kNormal, p.lie);
-  args.kv.v = memory.random(kBF16, size, p.family, p.lie);
+  args.kv.k = memory.random(p.storage, size, Family::kNormal, p.lie);
+  args.kv.v = memory.random(p.storage, size, p.family, p.lie);
 }
 
 void pack(Memory& memory, const Problem& p, AttentionArgs& args) {
@@ -71,8 +72,8 @@ void pack(Memory& memory, const Problem& p, AttentionArgs& args) {
   }
   args.kv.kv_start = memory.i32(starts);
   const std::vector<std::int64_t> size = {rows, p.shape.kv_heads, p.shape.d};
-  args.kv.k = memory.random(kBF16, size, Family::kNormal, p.lie);
-  args.kv.v = memory.random(kBF16, size, p.family, p.lie);
+  args.kv.k = memory.random(p.storage, size, Family::kNormal, p.lie);
+  args.kv.v = memory.random(p.storage, size, p.family, p.lie);
 }
 
 AttentionArgs make_args(Memory& memory, const Problem& p) {
@@ -85,9 +86,9 @@ AttentionArgs make_args(Memory& memory, const Problem& p) {
     tokens += s.queries;
   }
   p.page_size > 0 ? scatter(memory, p, args) : pack(memory, p, args);
-  args.q =
-      memory.random(kBF16, {tokens, p.shape.heads, p.shape.d}, Family::kNormal, p.lie, p.q_scale);
-  args.y = memory.unwritten(kBF16, {tokens, p.shape.heads, p.shape.d}, p.lie);
+  args.q = memory.random(p.storage, {tokens, p.shape.heads, p.shape.d}, Family::kNormal, p.lie,
+                         p.q_scale);
+  args.y = memory.unwritten(p.storage, {tokens, p.shape.heads, p.shape.d}, p.lie);
   if (p.lse) args.lse = memory.unwritten(kF32, {tokens, p.shape.heads});
   args.cu_seqlens_q = memory.offsets(queries);
   args.kv_lens = memory.i32(keys);
@@ -100,11 +101,11 @@ std::string name_of(const Problem& p, const Contract& contract) {
     text += fmt::format("{}{} of {}", text.empty() ? "queries " : ", ", s.queries, s.keys);
   }
   return fmt::format(
-      "{}; {} heads, {} of keys, d {}; {}; blocks of {}, splits of {}; q by {}, v {}, {}{}", text,
+      "{}; {} heads, {} of keys, d {}; {}; blocks of {}, splits of {}; q by {}, v {}, {}{}{}", text,
       p.shape.heads, p.shape.kv_heads, p.shape.d,
       p.page_size > 0 ? fmt::format("pages of {}", p.page_size) : "packed", contract.kv_block,
       contract.kv_split, p.q_scale, to_string(p.family), p.lie == Lie::kGaps ? "gaps" : "dense",
-      p.lse ? ", lse" : "");
+      p.lse ? ", lse" : "", p.storage == kF32 ? ", F32" : "");
 }
 
 class AttentionVectors {
@@ -114,10 +115,17 @@ class AttentionVectors {
   void add(const Contract& contract, Problem p) {
     p.lie = i_ % 2 ? Lie::kGaps : Lie::kDense;
     p.lse = i_ % 3 != 1;
-    Memory memory(static_cast<std::uint64_t>(2000 + i_++));
-    const AttentionArgs args = make_args(memory, p);
-    trial_.run(name_of(p, contract), &KernelTable::attention, args, memory, contract,
-               [](const KernelTable&, Exec&, AttentionArgs&) {});
+    std::int32_t longest = 0;
+    for (const Sequence& s : p.sequences) longest = std::max(longest, s.keys);
+    for (const DType storage : {kBF16, kF32}) {
+      if (storage == kF32 && longest > 300) continue;  // longer ones differ in no other code
+      p.storage = storage;
+      Memory memory(static_cast<std::uint64_t>(2000 + i_));
+      const AttentionArgs args = make_args(memory, p);
+      trial_.run(name_of(p, contract), &KernelTable::attention, args, memory, contract,
+                 [](const KernelTable&, Exec&, AttentionArgs&) {});
+    }
+    ++i_;
   }
 
   std::int64_t count() const { return i_; }
@@ -189,8 +197,9 @@ void attention_vectors(Trial& trial) {
 namespace {
 
 void run_backward(Trial& trial, const Contract& contract, const std::vector<std::int32_t>& lengths,
-                  const Heads& shape, Family family, std::int64_t i) {
+                  const Heads& shape, Family family, std::int64_t i, DType storage) {
   Problem p{{}, shape};
+  p.storage = storage;
   for (const std::int32_t n : lengths) p.sequences.push_back({n, n});
   p.family = family;
   p.q_scale = i % 3 == 2 ? 5.0 : 1.0;
@@ -210,13 +219,19 @@ void run_backward(Trial& trial, const Contract& contract, const std::vector<std:
   args.v = forward.kv.v;
   args.y = forward.y;
   args.lse = forward.lse;
-  args.dy = memory.random(kBF16, {tokens, shape.heads, shape.d}, family, p.lie);
-  args.dq = memory.unwritten(kBF16, {tokens, shape.heads, shape.d}, p.lie);
-  args.dk = memory.unwritten(kBF16, {tokens, shape.kv_heads, shape.d}, p.lie);
-  args.dv = memory.unwritten(kBF16, {tokens, shape.kv_heads, shape.d}, p.lie);
+  args.dy = memory.random(p.storage, {tokens, shape.heads, shape.d}, family, p.lie);
+  args.dq = memory.unwritten(p.storage, {tokens, shape.heads, shape.d}, p.lie);
+  args.dk = memory.unwritten(p.storage, {tokens, shape.kv_heads, shape.d}, p.lie);
+  args.dv = memory.unwritten(p.storage, {tokens, shape.kv_heads, shape.d}, p.lie);
   args.cu_seqlens = memory.offsets(lengths);
   trial.run(name_of(p, contract), &KernelTable::attention_backward, args, memory, contract,
             [](const KernelTable&, Exec&, AttentionBackwardArgs&) {});
+}
+
+void run_backward(Trial& trial, const Contract& contract, const std::vector<std::int32_t>& lengths,
+                  const Heads& shape, Family family, std::int64_t i) {
+  run_backward(trial, contract, lengths, shape, family, i, kBF16);
+  run_backward(trial, contract, lengths, shape, family, i, kF32);
 }
 
 }  // namespace

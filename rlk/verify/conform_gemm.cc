@@ -16,33 +16,35 @@ class GemmVectors {
  public:
   explicit GemmVectors(Trial& trial) : trial_(trial) {}
 
-  // Packed and not; types, bias and memory in turn.
+  // Both storage types, packed and not; type of c, bias and memory in turn.
   void add(const Product& p, Family family) {
-    for (const bool packed : {false, true}) run(p, family, packed);
+    for (const DType storage : {kBF16, kF32}) {
+      for (const bool packed : {false, true}) run(p, family, storage, packed);
+    }
     ++i_;
   }
 
  private:
-  void run(const Product& p, Family family, bool packed) {
+  void run(const Product& p, Family family, DType storage, bool packed) {
     const Lie lie = i_ % 2 ? Lie::kGaps : Lie::kDense;
     const bool bias = i_ % 3 == 0;
     const bool transpose = i_ % 5 == 2;
-    const DType dtype = i_ % 4 < 2 ? kF32 : kBF16;
+    const DType dtype = i_ % 4 < 2 ? kF32 : storage;
     Memory memory(static_cast<std::uint64_t>(1000 + i_));
     GemmArgs args;
     args.c = memory.unwritten(dtype, {p.m, p.n}, lie);
-    args.a = memory.random(kBF16, {p.m, p.k}, family, lie);
-    args.b = transpose ? transposed(memory.random(kBF16, {p.k, p.n}, family, lie))
-                       : memory.random(kBF16, {p.n, p.k}, family, lie);
-    if (bias) args.bias = memory.random(kBF16, {p.n}, Family::kNormal);
+    args.a = memory.random(storage, {p.m, p.k}, family, lie);
+    args.b = transpose ? transposed(memory.random(storage, {p.k, p.n}, family, lie))
+                       : memory.random(storage, {p.n, p.k}, family, lie);
+    if (bias) args.bias = memory.random(storage, {p.n}, Family::kNormal);
     args.leaf_tree = p.segments[0] > 0;
     args.segments = args.leaf_tree ? p.segments : std::array<std::int64_t, 3>{p.k, 0, 0};
     PackedWeight weight;
-    trial_.run(fmt::format("m {} n {} k {} ({}), {}, {}, {}{}{}{}", p.m, p.n, p.k,
+    trial_.run(fmt::format("m {} n {} k {} ({}), {}, {} to {}, {}{}{}{}", p.m, p.n, p.k,
                            args.leaf_tree ? fmt::format("leaf tree over {}, {}, {}", p.segments[0],
                                                         p.segments[1], p.segments[2])
                                           : "one chain",
-                           to_string(family), to_string(dtype),
+                           to_string(family), to_string(storage), to_string(dtype),
                            lie == Lie::kGaps ? "gaps" : "dense", bias ? ", bias" : "",
                            transpose ? ", transposed b" : "", packed ? ", packed" : ""),
                &KernelTable::gemm, args, memory, trial_.contract(),
@@ -57,6 +59,25 @@ class GemmVectors {
   Trial& trial_;
   std::int64_t i_ = 0;
 };
+
+// Samples that make the groups that end at `ends`: one a group, or several, one of them empty.
+std::vector<std::int32_t> sample_lengths(std::int64_t tokens, std::vector<std::int64_t> ends,
+                                         std::int64_t i) {
+  if (ends.empty() || ends.back() != tokens) ends.push_back(tokens);
+  std::vector<std::int32_t> lengths;
+  std::int64_t begin = 0;
+  for (const std::int64_t end : ends) {
+    if (i % 3 != 0 && end - begin > 2) {
+      const std::int64_t first = (end - begin) / 3;
+      lengths.push_back(static_cast<std::int32_t>(first));
+      lengths.push_back(0);
+      begin += first;
+    }
+    lengths.push_back(static_cast<std::int32_t>(end - begin));
+    begin = end;
+  }
+  return lengths;
+}
 
 }  // namespace
 
@@ -82,7 +103,8 @@ void gemm_vectors(Trial& trial) {
                                                          {12, 48, 513},
                                                          {2, 300, 40},
                                                          {150, 20, 24},
-                                                         {1, 70, 1025}}) {
+                                                         {1, 70, 1025},
+                                                         {30, 530, 513}}) {  // a large weight
     vectors.add(p, Family::kMixed);
   }
   const std::int64_t leaves = trial.contract().leaves;
@@ -111,17 +133,24 @@ void gemm_backward_weight_vectors(Trial& trial) {
   std::int64_t i = 0;
   const auto run = [&](std::int64_t tokens, const std::vector<std::int64_t>& ends, std::int64_t n,
                        std::int64_t k, Family family) {
-    const Lie lie = i % 2 ? Lie::kGaps : Lie::kDense;
-    Memory memory(static_cast<std::uint64_t>(++i));
-    GemmBackwardWeightArgs args;
-    args.dw = memory.random(kF32, {n, k}, family);
-    args.chain = memory.random(kF32, {n, k}, family);
-    args.dy = memory.random(kBF16, {tokens, n}, family, lie);
-    args.x = memory.random(kBF16, {tokens, k}, family, lie);
-    args.group_ends = memory.i64(ends);
-    trial.run(fmt::format("{} tokens, {} group ends, n {} k {}, {}, {}", tokens, ends.size(), n, k,
-                          to_string(family), lie == Lie::kGaps ? "gaps" : "dense"),
-              &KernelTable::gemm_backward_weight, args, memory);
+    for (const DType storage : {kBF16, kF32}) {
+      const Lie lie = i % 4 < 2 ? Lie::kGaps : Lie::kDense;
+      Memory memory(static_cast<std::uint64_t>(++i));
+      GemmBackwardWeightArgs args;
+      args.dw = memory.random(kF32, {n, k}, family);
+      args.chain = memory.random(kF32, {n, k}, family);
+      args.dy = memory.random(storage, {tokens, n}, family, lie);
+      args.x = memory.random(storage, {tokens, k}, family, lie);
+      args.group_ends = memory.i64(ends);
+      const std::vector<std::int32_t> samples = sample_lengths(tokens, ends, i);
+      if (trial.contract().profile != Profile::kPortable) {
+        args.cu_seqlens = memory.offsets(samples);
+      }
+      trial.run(fmt::format("{} tokens of {} samples, {} group ends, n {} k {}, {}, {}, {}", tokens,
+                            samples.size(), ends.size(), n, k, to_string(family),
+                            to_string(storage), lie == Lie::kGaps ? "gaps" : "dense"),
+                &KernelTable::gemm_backward_weight, args, memory);
+    }
   };
   for (const std::int64_t tokens : {0, 1, 2, 15, 16, 17, 63, 65, 129}) {
     std::vector<std::vector<std::int64_t>> groups = {{}};

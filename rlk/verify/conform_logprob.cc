@@ -177,7 +177,8 @@ void logprob_backward_vectors(Trial& trial) {
     for (std::size_t t = 4; t < targets.size(); t += 5) targets[t] = kIgnoreIndex;
     const std::int64_t padded = (logits.logits.shape(1) + 15) / 16 * 16 + (i % 2) * 16;
     LogprobBackwardArgs args;
-    args.dlogits = memory.unwritten(kBF16, {rows, padded}, i % 2 ? Lie::kGaps : Lie::kDense);
+    args.dlogits = memory.unwritten(i % 4 == 1 ? kF32 : kBF16, {rows, padded},
+                                    i % 2 ? Lie::kGaps : Lie::kDense);
     args.logits = logits.logits;
     args.targets = memory.i32(targets);
     args.g = memory.random(kF32, {rows}, i % 4 == 3 ? Family::kWide : Family::kNormal);
@@ -190,6 +191,22 @@ void logprob_backward_vectors(Trial& trial) {
     args.params = params.data();
     args.num_params = rows;
     trial.run(name + (entropy ? ", entropy" : ""), &KernelTable::logprob_backward, args, memory);
+    // With what the table's own forward keeps.
+    std::vector<std::int32_t> words(static_cast<std::size_t>(rows * kLogprobStateWords));
+    std::vector<float> logp(static_cast<std::size_t>(rows)), h = logp;
+    trial.run(name + ", state", &KernelTable::logprob_backward, args, memory, trial.contract(),
+              [&](const KernelTable& table, Exec& exec, LogprobBackwardArgs& a) {
+                LogprobArgs forward;
+                forward.logp = view(logp.data(), {rows});
+                if (i % 2) forward.entropy = view(h.data(), {rows});
+                forward.logits = a.logits;
+                forward.targets = a.targets;
+                forward.params = a.params;
+                forward.num_params = a.num_params;
+                forward.state = view(words.data(), {rows, kLogprobStateWords});
+                table.logprob(exec, forward);
+                a.state = forward.state;
+              });
     args.num_params = 1;
     trial.run(name + ", temperature 1", &KernelTable::logprob_backward, args, memory);
   });
@@ -209,6 +226,66 @@ void logprob_backward_vectors(Trial& trial) {
     args.g = memory.f32({1, 0});
     trial.run(std::string(bad.name) + ", no gradient", &KernelTable::logprob_backward, args,
               memory);
+  }
+}
+
+void log_softmax_vectors(Trial& trial) {
+  for_each_batch([&](const std::string& name, Memory& memory, const Logits& logits,
+                     const std::vector<SamplingParams>& params) {
+    const std::int64_t rows = std::ssize(params), vocab_size = logits.logits.shape(1);
+    LogSoftmaxArgs args;
+    args.y = memory.unwritten(kF32, {rows, vocab_size}, Lie::kGaps);
+    args.logits = logits.logits;
+    args.params = params.data();
+    args.num_params = rows;
+    trial.run(name, &KernelTable::log_softmax, args, memory);
+    args.num_params = 1;
+    trial.run(name + ", temperature 1", &KernelTable::log_softmax, args, memory);
+    args.y = logits.logits;
+    trial.run(name + ", in place", &KernelTable::log_softmax, args, memory);
+  });
+  for (const Bad& bad : bad_rows()) {
+    Memory memory(1);
+    LogSoftmaxArgs args;
+    args.y = memory.unwritten(kF32, {2, 4});
+    args.logits = memory.random(kF32, {2, 4}, Family::kNormal);
+    std::copy(bad.logits.begin(), bad.logits.end(), const_cast<float*>(args.logits.at<float>(1)));
+    const SamplingParams params[] = {{}, bad.params};
+    args.params = params;
+    args.num_params = 2;
+    trial.run(bad.name, &KernelTable::log_softmax, args, memory);
+  }
+}
+
+void log_softmax_backward_vectors(Trial& trial) {
+  std::int64_t i = 0;
+  for_each_batch([&](const std::string& name, Memory& memory, const Logits& logits,
+                     const std::vector<SamplingParams>& params) {
+    const std::int64_t rows = std::ssize(params), vocab_size = logits.logits.shape(1);
+    const Family families[] = {Family::kNormal, Family::kCancelling, Family::kWide};
+    LogSoftmaxBackwardArgs args;
+    args.dlogits = memory.unwritten(i % 2 ? kF32 : kBF16, {rows, vocab_size + i % 5},
+                                    i % 3 ? Lie::kGaps : Lie::kDense);
+    args.logits = logits.logits;
+    args.dy = memory.random(kF32, {rows, vocab_size}, families[i % 3], Lie::kGaps);
+    ++i;
+    args.params = params.data();
+    args.num_params = rows;
+    trial.run(name, &KernelTable::log_softmax_backward, args, memory);
+    args.num_params = 1;
+    trial.run(name + ", temperature 1", &KernelTable::log_softmax_backward, args, memory);
+  });
+  for (const float dy : {kInfinity, std::numeric_limits<float>::quiet_NaN(), 0x1p127f}) {
+    Memory memory(1);
+    LogSoftmaxBackwardArgs args;
+    const SamplingParams plain;
+    args.dlogits = memory.unwritten(kBF16, {2, 4});
+    args.logits = memory.f32({1, 2, 3, 4, 1, 2, 3, -0x1p31f});
+    args.logits.layout = Layout{2, 4};
+    args.dy = memory.f32({1, 2, 3, 4, 0x1p127f, 2, dy, kInfinity});
+    args.dy.layout = Layout{2, 4};
+    args.params = &plain;
+    trial.run(fmt::format("dy {}", dy), &KernelTable::log_softmax_backward, args, memory);
   }
 }
 

@@ -40,7 +40,7 @@ void fill_row(Rng& rng, Family family, std::int64_t n, double* row) {
   }
 }
 
-// Calls visit(pointer, row) for the rows of the last dimension.
+// Calls visit(pointer) for the rows of the last dimension.
 template <typename Visit>
 void for_each_row(const TensorView& t, const Visit& visit) {
   if (t.layout.size() == 0) return;
@@ -88,9 +88,9 @@ TensorView Memory::make(DType dtype, const std::vector<std::int64_t>& sizes, Lie
   Layout layout(sizes);
   std::int64_t first = 0;
   std::int64_t length = layout.size();
-  if (lie == Lie::kGaps && layout.rank > 1) {
+  if (lie != Lie::kDense && layout.rank > 1) {
     first = 1;
-    std::int64_t stride = 1;
+    std::int64_t stride = lie == Lie::kSpread ? 3 : 1;
     for (int d = layout.rank - 1; d >= 0; --d) {
       layout.stride[static_cast<std::size_t>(d)] = stride;
       stride = stride * layout.shape[static_cast<std::size_t>(d)] + (d > 0 ? 5 : 0);
@@ -108,15 +108,16 @@ TensorView Memory::random(DType dtype, std::vector<std::int64_t> sizes, Family f
                           double scale) {
   const TensorView t = make(dtype, sizes, lie);
   const std::int64_t n = sizes.empty() ? 1 : sizes.back();
+  const std::int64_t step = sizes.empty() ? 1 : t.stride(t.rank() - 1);
   std::vector<double> row(static_cast<std::size_t>(n));
   for_each_row(t, [&](char* at) {
     fill_row(rng_, family, n, row.data());
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const auto x = static_cast<float>(row[i] * scale);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto x = static_cast<float>(row[static_cast<std::size_t>(i)] * scale);
       if (dtype == DType::kBF16) {
-        reinterpret_cast<bf16*>(at)[i] = numerics::to_bf16(x);
+        reinterpret_cast<bf16*>(at)[i * step] = numerics::to_bf16(x);
       } else {
-        reinterpret_cast<float*>(at)[i] = x;
+        reinterpret_cast<float*>(at)[i * step] = x;
       }
     }
   });
@@ -142,6 +143,12 @@ TensorView Memory::i32(const std::vector<std::int32_t>& values) {
 TensorView Memory::i64(const std::vector<std::int64_t>& values) {
   const TensorView t = make(DType::kI64, {std::ssize(values)}, Lie::kDense);
   std::copy(values.begin(), values.end(), t.at<std::int64_t>());
+  return t;
+}
+
+TensorView Memory::f64(const std::vector<double>& values) {
+  const TensorView t = make(DType::kF64, {std::ssize(values)}, Lie::kDense);
+  std::copy(values.begin(), values.end(), t.at<double>());
   return t;
 }
 

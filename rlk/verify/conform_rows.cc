@@ -16,19 +16,32 @@ constexpr std::int64_t kTokens[] = {0, 1, 5};
 // Row sizes around every vector width and lane count.
 constexpr std::int64_t kSizes[] = {1, 2, 15, 16, 17, 31, 33, 64, 127, 128, 129, 300};
 
-Lie lie_of(std::int64_t i) { return i % 2 ? Lie::kGaps : Lie::kDense; }
-const char* to_string(Lie lie) { return lie == Lie::kGaps ? "gaps" : "dense"; }
+// How the tensors of one vector are stored, and the type that stands for the contract's BF16.
+struct Form {
+  Lie lie;
+  DType dtype;
+};
+// Counts through the forms;
+Form form_of(std::int64_t i) {
+  return {i % 3 == 0 ? Lie::kDense : i % 3 == 1 ? Lie::kGaps : Lie::kSpread, i % 2 ? kF32 : kBF16};
+}
+std::string to_string(const Form& form) {
+  const char* lie = form.lie == Lie::kDense ? "dense" : form.lie == Lie::kGaps ? "gaps" : "spread";
+  return fmt::format("{}, {}", lie, rlk::to_string(form.dtype));
+}
 
-// Calls visit(name, tokens, size, family, lie, memory) for all sizes, families in turn; and for
+// Calls visit(name, tokens, size, family, form, memory) for all sizes, families in turn; and for
 // one size with all families.
 template <typename Visit>
 void for_each_matrix(const Visit& visit) {
   std::int64_t i = 0;
   const auto add = [&](std::int64_t tokens, std::int64_t n, Family family) {
-    const Lie lie = lie_of(i);
-    Memory memory(static_cast<std::uint64_t>(++i));
-    visit(fmt::format("{} tokens of {}, {}, {}", tokens, n, to_string(family), to_string(lie)),
-          tokens, n, family, lie, memory);
+    for (const Form form : {form_of(i), form_of(i + 1)}) {
+      Memory memory(static_cast<std::uint64_t>(i + 1));
+      visit(fmt::format("{} tokens of {}, {}, {}", tokens, n, to_string(family), to_string(form)),
+            tokens, n, family, form, memory);
+    }
+    ++i;
   };
   for (const std::int64_t n : kSizes) {
     for (const std::int64_t tokens : kTokens) add(tokens, n, family_of(i));
@@ -41,11 +54,13 @@ template <typename Visit>
 void for_each_norm(const Contract& contract, const Visit& visit) {
   std::int64_t i = 0;
   const auto add = [&](std::int64_t tokens, std::int64_t heads, std::int64_t n, Family family) {
-    const Lie lie = lie_of(i);
-    Memory memory(static_cast<std::uint64_t>(++i));
-    visit(fmt::format("{} tokens, {} heads of {}, {}, {}", tokens, heads, n, to_string(family),
-                      to_string(lie)),
-          std::vector<std::int64_t>{tokens, heads, n}, family, lie, memory);
+    for (const Form form : {form_of(i), form_of(i + 1)}) {
+      Memory memory(static_cast<std::uint64_t>(i + 1));
+      visit(fmt::format("{} tokens, {} heads of {}, {}, {}", tokens, heads, n, to_string(family),
+                        to_string(form)),
+            std::vector<std::int64_t>{tokens, heads, n}, family, form, memory);
+    }
+    ++i;
   };
   const std::int64_t lanes = contract.norm_lanes;
   for (const std::int64_t n : {std::int64_t{1}, std::int64_t{2}, std::int64_t{15}, std::int64_t{16},
@@ -73,12 +88,12 @@ TensorView inverse_norms(Memory& memory, std::int64_t tokens, std::int64_t heads
 
 void embedding_vectors(Trial& trial) {
   for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n, Family family,
-                      Lie lie, Memory& memory) {
+                      Form form, Memory& memory) {
     std::vector<std::int32_t> ids = {2, 0, 3, 3, 1, 0, 2};
     ids.resize(static_cast<std::size_t>(tokens));
     EmbeddingArgs args;
-    args.y = memory.unwritten(kBF16, {tokens, n}, lie);
-    args.table = memory.random(kBF16, {4, n}, family, lie);
+    args.y = memory.unwritten(form.dtype, {tokens, n}, form.lie);
+    args.table = memory.random(form.dtype, {4, n}, family, form.lie);
     args.ids = memory.i32(ids);
     trial.run(name, &KernelTable::embedding, args, memory);
   });
@@ -94,14 +109,14 @@ void embedding_vectors(Trial& trial) {
 
 void embedding_backward_vectors(Trial& trial) {
   for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n, Family family,
-                      Lie lie, Memory& memory) {
+                      Form form, Memory& memory) {
     // Rows that occur many times, once and never.
     const std::int64_t many = tokens * 5;
     std::vector<std::int32_t> ids;
     for (std::int64_t t = 0; t < many; ++t) ids.push_back(t % 3 == 0 ? 4 : t % 11 == 1 ? 2 : 0);
     EmbeddingBackwardArgs args;
-    args.dtable = memory.random(kF32, {5, n}, family, lie);
-    args.dy = memory.random(kBF16, {many, n}, family, lie);
+    args.dtable = memory.random(kF32, {5, n}, family, form.lie);
+    args.dy = memory.random(form.dtype, {many, n}, family, form.lie);
     args.ids = memory.i32(ids);
     trial.run(name, &KernelTable::embedding_backward, args, memory);
   });
@@ -110,13 +125,15 @@ void embedding_backward_vectors(Trial& trial) {
 void residual_add_vectors(Trial& trial) {
   for (const char* alias : {"", ", y is a", ", y is b"}) {
     for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n, Family family,
-                        Lie lie, Memory& memory) {
+                        Form form, Memory& memory) {
       ResidualAddArgs args;
-      const TensorView a = memory.random(kBF16, {tokens, n}, family, lie);
-      const TensorView b = memory.random(kBF16, {tokens, n}, family, lie);
+      const TensorView a = memory.random(form.dtype, {tokens, n}, family, form.lie);
+      const TensorView b = memory.random(form.dtype, {tokens, n}, family, form.lie);
       args.a = a;
       args.b = b;
-      args.y = *alias == 0 ? memory.unwritten(kBF16, {tokens, n}, lie) : alias[7] == 'a' ? a : b;
+      args.y = *alias == 0       ? memory.unwritten(form.dtype, {tokens, n}, form.lie)
+               : alias[7] == 'a' ? a
+                                 : b;
       trial.run(name + alias, &KernelTable::residual_add, args, memory);
     });
   }
@@ -125,17 +142,24 @@ void residual_add_vectors(Trial& trial) {
 void rms_norm_vectors(Trial& trial) {
   std::int64_t i = 0;
   for_each_norm(trial.contract(), [&](const std::string& name, std::vector<std::int64_t> sizes,
-                                      Family family, Lie lie, Memory& memory) {
+                                      Family family, Form form, Memory& memory) {
     RmsNormArgs args;
-    const TensorView x = memory.random(kBF16, sizes, family, lie);
+    const TensorView x = memory.random(form.dtype, sizes, family, form.lie);
     args.x = x;
-    args.w = memory.random(kBF16, {sizes[2]}, i % 3 ? Family::kNormal : Family::kWide);
-    const bool alias = i % 4 == 3;
-    args.y = alias ? x : memory.unwritten(kBF16, sizes, lie);
+    args.w = memory.random(form.dtype, {sizes[2]}, i % 3 ? Family::kNormal : Family::kWide);
+    const bool alias = i % 5 == 3;
+    args.y = alias ? x : memory.unwritten(form.dtype, sizes, form.lie);
     if (i % 3 != 1) args.q = memory.unwritten(kF32, {sizes[0], sizes[1]});
     args.eps = i % 2 ? 1e-6f : 1e-5f;
+    const bool residual = i % 7 < 2;
+    if (residual) {
+      const TensorView r = memory.random(form.dtype, sizes, family, form.lie);
+      args.residual = r;
+      args.residual_out = i % 2 ? r : memory.unwritten(form.dtype, sizes, form.lie);
+    }
     ++i;
-    trial.run(name + (alias ? ", y is x" : ""), &KernelTable::rms_norm, args, memory);
+    trial.run(name + (alias ? ", y is x" : "") + (residual ? ", with residual" : ""),
+              &KernelTable::rms_norm, args, memory);
   });
   for (const std::int64_t n : {17, 256, 600}) {
     Memory memory(static_cast<std::uint64_t>(n));
@@ -153,16 +177,16 @@ void rms_norm_vectors(Trial& trial) {
 void rms_norm_backward_vectors(Trial& trial) {
   std::int64_t i = 0;
   for_each_norm(trial.contract(), [&](const std::string& name, std::vector<std::int64_t> sizes,
-                                      Family family, Lie lie, Memory& memory) {
+                                      Family family, Form form, Memory& memory) {
     RmsNormBackwardArgs args;
-    args.x = memory.random(kBF16, sizes, family, lie);
-    const TensorView dy = memory.random(kBF16, sizes, family, lie);
+    args.x = memory.random(form.dtype, sizes, family, form.lie);
+    const TensorView dy = memory.random(form.dtype, sizes, family, form.lie);
     args.dy = dy;
-    args.w = memory.random(kBF16, {sizes[2]}, Family::kNormal);
+    args.w = memory.random(form.dtype, {sizes[2]}, Family::kNormal);
     // Rows of huge numbers have small 1 / sqrt(..): keeps the cube of q in range.
     args.q = inverse_norms(memory, sizes[0], sizes[1]);
-    const bool alias = i++ % 4 == 3;
-    args.dx = alias ? dy : memory.unwritten(kBF16, sizes, lie);
+    const bool alias = i++ % 5 == 3;
+    args.dx = alias ? dy : memory.unwritten(form.dtype, sizes, form.lie);
     trial.run(name + (alias ? ", dx is dy" : ""), &KernelTable::rms_norm_backward, args, memory);
   });
 }
@@ -190,18 +214,18 @@ void rms_norm_backward_weight_vectors(Trial& trial) {
       for (const std::int64_t heads : {1, 3}) {
         const std::int64_t n = i % 3 == 0 ? 17 : i % 3 == 1 ? 1 : 64;
         const Family family = family_of(i);
-        const Lie lie = lie_of(i);
+        const Form form = form_of(i);
         Memory memory(static_cast<std::uint64_t>(++i));
         const std::int64_t tokens = sum(lengths);
         RmsNormBackwardWeightArgs args;
         args.dw = memory.random(kF32, {heads, n}, family);
-        args.dy = memory.random(kBF16, {tokens, heads, n}, family, lie);
-        args.x = memory.random(kBF16, {tokens, heads, n}, family, lie);
+        args.dy = memory.random(form.dtype, {tokens, heads, n}, family, form.lie);
+        args.x = memory.random(form.dtype, {tokens, heads, n}, family, form.lie);
         args.q = inverse_norms(memory, tokens, heads);
         args.cu_seqlens = memory.offsets(lengths);
         trial.run(fmt::format("{} samples, {} tokens, {} heads of {}, blocks of {}, {}, {}",
                               lengths.size(), tokens, heads, n, contract.token_block,
-                              to_string(family), to_string(lie)),
+                              to_string(family), to_string(form)),
                   &KernelTable::rms_norm_backward_weight, args, memory, contract,
                   [](const KernelTable&, Exec&, RmsNormBackwardWeightArgs&) {});
       }
@@ -215,15 +239,15 @@ void bias_backward_vectors(Trial& trial) {
     for (const std::vector<std::int32_t>& lengths : token_lengths(contract.token_block)) {
       for (const std::int64_t n : {1, 17, 67}) {
         const Family family = family_of(i);
-        const Lie lie = lie_of(i);
+        const Form form = form_of(i);
         Memory memory(static_cast<std::uint64_t>(++i));
         BiasBackwardArgs args;
         args.dbias = memory.random(kF32, {n}, family);
-        args.dy = memory.random(kBF16, {sum(lengths), n}, family, lie);
+        args.dy = memory.random(form.dtype, {sum(lengths), n}, family, form.lie);
         args.cu_seqlens = memory.offsets(lengths);
         trial.run(
             fmt::format("{} samples, {} tokens of {}, blocks of {}, {}, {}", lengths.size(),
-                        sum(lengths), n, contract.token_block, to_string(family), to_string(lie)),
+                        sum(lengths), n, contract.token_block, to_string(family), to_string(form)),
             &KernelTable::bias_backward, args, memory, contract,
             [](const KernelTable&, Exec&, BiasBackwardArgs&) {});
       }
@@ -252,13 +276,13 @@ void rope_both(Trial& trial, void (*KernelTable::*field)(Exec&, const RopeArgs&)
   std::int64_t i = 0;
   const auto run = [&](std::int64_t tokens, std::int64_t heads, std::int64_t d, Family family,
                        double scale) {
-    const Lie lie = lie_of(i);
-    const bool alias = i % 4 == 2;
+    const Form form = form_of(i);
+    const bool alias = i % 5 == 2;
     Memory memory(static_cast<std::uint64_t>(++i));
     RopeArgs args;
-    const TensorView x = memory.random(kBF16, {tokens, heads, d}, family, lie, scale);
+    const TensorView x = memory.random(form.dtype, {tokens, heads, d}, family, form.lie, scale);
     args.x = x;
-    args.y = alias ? x : memory.unwritten(kBF16, {tokens, heads, d}, lie);
+    args.y = alias ? x : memory.unwritten(form.dtype, {tokens, heads, d}, form.lie);
     args.cos = memory.random(kF32, {11, d / 2}, Family::kNormal, Lie::kDense, 0.28);
     args.sin = memory.random(kF32, {11, d / 2}, Family::kNormal, Lie::kDense, 0.28);
     std::vector<std::int32_t> positions;
@@ -267,7 +291,7 @@ void rope_both(Trial& trial, void (*KernelTable::*field)(Exec&, const RopeArgs&)
     }
     args.positions = memory.i32(positions);
     trial.run(fmt::format("{} tokens, {} heads of {}, {} by {}, {}{}", tokens, heads, d,
-                          to_string(family), scale, to_string(lie), alias ? ", y is x" : ""),
+                          to_string(family), scale, to_string(form), alias ? ", y is x" : ""),
               field, args, memory);
   };
   for (const std::int64_t d : {2, 6, 16, 30, 32, 34, 64, 128, 256}) {
@@ -292,7 +316,11 @@ void put_edges(const TensorView& g) {
                          -0x1p100f, 1e-30f, -1e-30f, 17.3f,  -17.3f, 0x1p-133f};
   if (g.shape(0) == 0) return;
   for (std::int64_t i = 0; i < g.shape(1) && i < std::ssize(edges); ++i) {
-    *g.at<bf16>(0, i) = numerics::to_bf16(edges[i]);
+    if (g.dtype == kBF16) {
+      *g.at<bf16>(0, i) = numerics::to_bf16(edges[i]);
+    } else {
+      *g.at<float>(0, i) = edges[i];
+    }
   }
 }
 
@@ -300,13 +328,13 @@ void put_edges(const TensorView& g) {
 
 void swiglu_vectors(Trial& trial) {
   for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n, Family family,
-                      Lie lie, Memory& memory) {
+                      Form form, Memory& memory) {
     SwigluArgs args;
-    const TensorView g = memory.random(kBF16, {tokens, n}, family, lie);
+    const TensorView g = memory.random(form.dtype, {tokens, n}, family, form.lie);
     put_edges(g);
     args.g = g;
-    args.u = memory.random(kBF16, {tokens, n}, family, lie);
-    args.y = memory.unwritten(kBF16, {tokens, n}, lie);
+    args.u = memory.random(form.dtype, {tokens, n}, family, form.lie);
+    args.y = memory.unwritten(form.dtype, {tokens, n}, form.lie);
     trial.run(name, &KernelTable::swiglu, args, memory);
   });
 }
@@ -314,16 +342,16 @@ void swiglu_vectors(Trial& trial) {
 void swiglu_backward_vectors(Trial& trial) {
   for (const bool alias : {false, true}) {
     for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n, Family family,
-                        Lie lie, Memory& memory) {
+                        Form form, Memory& memory) {
       SwigluBackwardArgs args;
-      const TensorView g = memory.random(kBF16, {tokens, n}, family, lie);
-      const TensorView u = memory.random(kBF16, {tokens, n}, family, lie);
+      const TensorView g = memory.random(form.dtype, {tokens, n}, family, form.lie);
+      const TensorView u = memory.random(form.dtype, {tokens, n}, family, form.lie);
       put_edges(g);
       args.g = g;
       args.u = u;
-      args.dy = memory.random(kBF16, {tokens, n}, family, lie);
-      args.dg = alias ? g : memory.unwritten(kBF16, {tokens, n}, lie);
-      args.du = alias ? u : memory.unwritten(kBF16, {tokens, n}, lie);
+      args.dy = memory.random(form.dtype, {tokens, n}, family, form.lie);
+      args.dg = alias ? g : memory.unwritten(form.dtype, {tokens, n}, form.lie);
+      args.du = alias ? u : memory.unwritten(form.dtype, {tokens, n}, form.lie);
       trial.run(name + (alias ? ", dg is g, du is u" : ""), &KernelTable::swiglu_backward, args,
                 memory);
     });

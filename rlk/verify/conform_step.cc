@@ -25,22 +25,32 @@ TensorView logprobs(Memory& memory, std::int64_t n, const TensorView* near) {
   return t;
 }
 
-void run_loss(Trial& trial, std::int64_t n, Kl kl, Family advantages, std::int64_t i) {
-  Memory memory(static_cast<std::uint64_t>(5000 + i));
-  GrpoLossArgs args;
-  const TensorView logp = logprobs(memory, n, nullptr);
-  const TensorView old = logprobs(memory, n, &logp);
-  args.logp = logp;
-  args.old = old;
-  if (kl != Kl::kNone) args.ref = logprobs(memory, n, &logp);
-  args.advantage = memory.random(kF32, {n}, advantages);
-  const TensorView weight = memory.random(kF32, {n}, Family::kNormal);
+struct Policies {
+  TensorView logp, old, ref, weight;
+};
+
+// What masked tokens hold is not looked at.
+Policies policies(Memory& memory, std::int64_t n) {
+  Policies p;
+  p.logp = logprobs(memory, n, nullptr);
+  p.old = logprobs(memory, n, &p.logp);
+  p.ref = logprobs(memory, n, &p.logp);
+  p.weight = memory.random(kF32, {n}, Family::kNormal);
   for (std::int64_t t = 0; t < n; ++t) {
-    weight.at<float>()[t] = t % 5 == 4 ? 0.0f : 1.0f / 37.0f;
-    // What masked tokens hold is not looked at.
-    if (t % 5 == 4) logp.at<float>()[t] = std::numeric_limits<float>::quiet_NaN();
+    p.weight.at<float>()[t] = t % 5 == 4 ? 0.0f : 1.0f / 37.0f;
+    if (t % 5 == 4) p.logp.at<float>()[t] = std::numeric_limits<float>::quiet_NaN();
   }
-  args.weight = weight;
+  return p;
+}
+
+GrpoLossArgs loss_args(Memory& memory, std::int64_t n, Kl kl, Family advantages, std::int64_t i) {
+  GrpoLossArgs args;
+  const Policies p = policies(memory, n);
+  args.logp = p.logp;
+  args.old = p.old;
+  if (kl != Kl::kNone) args.ref = p.ref;
+  args.advantage = memory.random(kF32, {n}, advantages);
+  args.weight = p.weight;
   args.g = memory.unwritten(kF32, {n});
   if (i % 3 != 1) args.pg_loss = memory.unwritten(kF32, {n});
   if (i % 3 != 2) args.kl = memory.unwritten(kF32, {n});
@@ -48,22 +58,153 @@ void run_loss(Trial& trial, std::int64_t n, Kl kl, Family advantages, std::int64
   args.beta = kl == Kl::kNone ? 0.0f : 0.04f;
   args.hi = i % 2 ? 1.2f : 1.28f;
   args.kl_type = kl;
-  trial.run(fmt::format("{} tokens, kl {}, advantages {}, variant {}", n,
-                        kKlNames[static_cast<int>(kl)], to_string(advantages), i),
-            &KernelTable::grpo_loss, args, memory);
+  return args;
+}
+
+std::string loss_name(std::int64_t n, Kl kl, Family family, std::int64_t i) {
+  return fmt::format("{} tokens, kl {}, {}, variant {}", n, kKlNames[static_cast<int>(kl)],
+                     to_string(family), i);
+}
+
+void run_loss(Trial& trial, std::int64_t n, Kl kl, Family advantages, std::int64_t i) {
+  Memory memory(static_cast<std::uint64_t>(5000 + i));
+  trial.run(loss_name(n, kl, advantages, i), &KernelTable::grpo_loss,
+            loss_args(memory, n, kl, advantages, i), memory);
+}
+
+// Values and returns that a clip of 0.2 holds back, or not, on either side; some are equal.
+void run_ppo_loss(Trial& trial, std::int64_t n, Kl kl, Family values, std::int64_t i) {
+  Memory memory(static_cast<std::uint64_t>(8000 + i));
+  PpoLossArgs args;
+  args.policy = loss_args(memory, n, kl, Family::kNormal, i);
+  const TensorView old = memory.random(kF32, {n}, values);
+  const TensorView value = memory.random(kF32, {n}, Family::kNormal, Lie::kDense, 0.3);
+  const TensorView target = memory.random(kF32, {n}, Family::kNormal, Lie::kDense, 0.3);
+  for (std::int64_t t = 0; t < n; ++t) {
+    value.at<float>()[t] =
+        t % 7 == 1 ? old.at<float>()[t] : old.at<float>()[t] + value.at<float>()[t];
+    target.at<float>()[t] =
+        t % 7 == 2 ? value.at<float>()[t] : old.at<float>()[t] + target.at<float>()[t];
+  }
+  args.old_value = old;
+  args.value = value;
+  args.returns = target;
+  args.g_value = memory.unwritten(kF32, {n});
+  if (i % 3 != 1) args.v_loss = memory.unwritten(kF32, {n});
+  if (i % 3 != 2) args.g_entropy = memory.unwritten(kF32, {n});
+  args.value_clip = i % 4 == 3 ? std::numeric_limits<float>::infinity() : 0.2f;
+  args.value_coef = i % 2 ? 0.5f : 0.1f;
+  args.entropy_coef = i % 2 ? 0.01f : 0.0f;
+  trial.run(loss_name(n, kl, values, i), &KernelTable::ppo_loss, args, memory);
+}
+
+// Calls run(n, kl, family, i) for all sizes, and for one size with all families.
+template <typename Run>
+void for_each_loss(std::initializer_list<Kl> types, const Run& run) {
+  std::int64_t i = 0;
+  for (const Kl kl : types) {
+    for (const std::int64_t n : kSizes) run(n, kl, Family::kNormal, i++);
+    for (int f = 0; f < 8; ++f) run(67, kl, family_of(f), i++);
+  }
 }
 
 }  // namespace
 
-void grpo_loss_vectors(Trial& trial) {
+void group_advantages_vectors(Trial& trial) {
   std::int64_t i = 0;
-  for (const Kl kl : {Kl::kNone, Kl::kK1, Kl::kK2, Kl::kK3}) {
-    for (const std::int64_t n : kSizes) {
-      run_loss(trial, n, kl, Family::kNormal, i);
-      ++i;
+  for (const std::int64_t group_size : {1, 2, 3, 8, 16, 33}) {
+    for (const std::int64_t groups : {0, 1, 5}) {
+      for (int f = 0; f < 8; ++f) {
+        const Family family = family_of(f);
+        const std::int64_t ddof = group_size == 1 ? 0 : i % 2;
+        Memory memory(static_cast<std::uint64_t>(9000 + i++));
+        // f32 numbers with more bits behind them; the last group's are all equal.
+        const std::int64_t n = groups * group_size;
+        const TensorView random = memory.random(kF32, {n}, family);
+        std::vector<double> rewards;
+        for (std::int64_t k = 0; k < n; ++k) {
+          const bool equal = i % 3 == 0 && k >= n - group_size;
+          rewards.push_back(equal ? 0.1 : static_cast<double>(random.at<float>()[k]) / 3);
+        }
+        GroupAdvantagesArgs args;
+        args.rewards = memory.f64(rewards);
+        args.advantages = memory.unwritten(kF32, {n});
+        args.group_size = group_size;
+        args.eps = i % 4 ? 1e-6 : 1e-4;
+        args.ddof = ddof;
+        trial.run(fmt::format("{} groups of {}, {}, variant {}", groups, group_size,
+                              to_string(family), i),
+                  &KernelTable::group_advantages, args, memory);
+      }
     }
-    for (int f = 0; f < 8; ++f) run_loss(trial, 67, kl, family_of(f), i++);
   }
+  for (const double reward : {1e300, 5e-324}) {
+    Memory memory(1);
+    GroupAdvantagesArgs args;
+    args.rewards = memory.f64({1, 2, 0, reward, 0, 1});
+    args.advantages = memory.unwritten(kF32, {6});
+    args.group_size = 2;
+    args.eps = 0;
+    trial.run(fmt::format("a reward of {}", reward), &KernelTable::group_advantages, args, memory);
+  }
+}
+
+void ratio_vectors(Trial& trial) {
+  for_each_loss({Kl::kNone, Kl::kNone}, [&](std::int64_t n, Kl, Family, std::int64_t i) {
+    Memory memory(static_cast<std::uint64_t>(4000 + i));
+    const Policies p = policies(memory, n);
+    RatioArgs args;
+    args.ratio = memory.unwritten(kF32, {n});
+    args.logp = i % 4 == 3 ? p.ref : p.logp;
+    args.old = p.old;
+    if (i % 4 != 3) args.weight = p.weight;
+    trial.run(fmt::format("{} tokens, variant {}", n, i), &KernelTable::ratio, args, memory);
+  });
+  Memory memory(1);
+  RatioArgs args;
+  args.logp = memory.f32({-1, -2, 98, 0});
+  args.old = memory.f32({-1, -1, -1, std::numeric_limits<float>::quiet_NaN()});
+  args.ratio = memory.unwritten(kF32, {4});
+  trial.run("log-probabilities too far apart", &KernelTable::ratio, args, memory);
+}
+
+void kl_vectors(Trial& trial) {
+  for_each_loss({Kl::kK1, Kl::kK2, Kl::kK3}, [&](std::int64_t n, Kl kl, Family f, std::int64_t i) {
+    Memory memory(static_cast<std::uint64_t>(3000 + i));
+    const Policies p = policies(memory, n);
+    KlArgs args;
+    args.kl = memory.unwritten(kF32, {n});
+    if (i % 3 != 1) args.slope = memory.unwritten(kF32, {n});
+    args.logp = i % 4 == 3 ? p.old : p.logp;
+    args.ref = p.ref;
+    if (i % 4 != 3) args.weight = p.weight;
+    args.kl_type = kl;
+    trial.run(loss_name(n, kl, f, i), &KernelTable::kl, args, memory);
+  });
+  for (const Kl kl : {Kl::kK1, Kl::kK2, Kl::kK3}) {
+    Memory memory(1);
+    KlArgs args;
+    args.logp = memory.f32({-1, -2, -200, -1});
+    args.ref = memory.f32({-1, -1, -1, std::numeric_limits<float>::quiet_NaN()});
+    args.kl = memory.unwritten(kF32, {4});
+    args.kl_type = kl;
+    trial.run(fmt::format("log-probabilities far apart, variant {}", static_cast<int>(kl)),
+              &KernelTable::kl, args, memory);
+  }
+}
+
+void ppo_loss_vectors(Trial& trial) {
+  for_each_loss({Kl::kNone, Kl::kK1, Kl::kK2, Kl::kK3},
+                [&](std::int64_t n, Kl kl, Family family, std::int64_t i) {
+                  run_ppo_loss(trial, n, kl, family, i);
+                });
+}
+
+void grpo_loss_vectors(Trial& trial) {
+  for_each_loss({Kl::kNone, Kl::kK1, Kl::kK2, Kl::kK3},
+                [&](std::int64_t n, Kl kl, Family family, std::int64_t i) {
+                  run_loss(trial, n, kl, family, i);
+                });
   for (const float far : {100.0f, -100.0f, 1000.0f, std::numeric_limits<float>::quiet_NaN()}) {
     Memory memory(1);
     GrpoLossArgs args;

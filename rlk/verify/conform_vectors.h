@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rlk/core/digest.h"
+#include "rlk/kernels/inputs.h"
 #include "rlk/kernels/outputs.h"
 #include "rlk/ops/admission.h"
 
@@ -46,8 +47,9 @@ const char* to_string(Family family);
 // Counts through the families.
 Family family_of(std::int64_t i);
 
-// How a tensor lies in memory: without gaps, or unaligned with gaps between rows.
-enum class Lie : std::uint8_t { kDense, kGaps };
+// How a tensor lies in memory: without gaps, unaligned with gaps between rows, or unaligned with
+// gaps between elements too.
+enum class Lie : std::uint8_t { kDense, kGaps, kSpread };
 
 // The tensors of one vector. Every table starts from the same bytes: restore() undoes a call.
 class Memory {
@@ -62,6 +64,7 @@ class Memory {
   TensorView f32(const std::vector<float>& values);
   TensorView i32(const std::vector<std::int32_t>& values);
   TensorView i64(const std::vector<std::int64_t>& values);
+  TensorView f64(const std::vector<double>& values);
   // [0, n0, n0 + n1, ..]
   TensorView offsets(const std::vector<std::int32_t>& lengths);
 
@@ -104,6 +107,10 @@ class Trial {
   template <typename Args, typename Prepare>
   void run(const std::string& name, void (*KernelTable::*field)(Exec&, const Args&),
            const Args& args, Memory& memory, const Contract& contract, const Prepare& prepare) {
+    if (contract.profile != Profile::kPortable && is_product(op_) &&
+        storage_of(args) == DType::kF32) {
+      return;  // storage f32 is for profile portable
+    }
     std::vector<Output> outputs;
     Args listed = args;
     for_each_output(listed, [&](const char* output, const TensorView& view) {
@@ -119,6 +126,21 @@ class Trial {
   std::vector<AdmissionEntry> entries() const;
 
  private:
+  // Operators whose sums are made of mac.
+  static bool is_product(Op op) {
+    return op == Op::gemm || op == Op::gemm_backward_weight || op == Op::attention ||
+           op == Op::attention_backward || op == Op::linear_logp || op == Op::linear_logp_backward;
+  }
+  // Of a product: the type of its first operand.
+  template <typename Args>
+  static DType storage_of(Args args) {
+    DType dtype = DType::kI64;
+    for_each_input(args, [&](const char*, const ConstTensorView& t) {
+      if (dtype == DType::kI64 && t) dtype = t.dtype;
+    });
+    return dtype;
+  }
+
   struct Outcome {
     std::int64_t fault_row = -1;
     std::vector<Tensor> outputs;

@@ -10,7 +10,7 @@ namespace rlk {
 namespace {
 
 constexpr const char* kVerbs[] = {"rl",      "sft",    "init",     "generate", "score",
-                                  "compare", "report", "contract", "env"};
+                                  "compare", "report", "contract", "probe",    "bench", "env"};
 
 TEST(Usage, NoArgumentsIsRefused) { expect_refused(run_program({}), 2, {"--help"}); }
 

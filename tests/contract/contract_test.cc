@@ -53,8 +53,18 @@ TEST(Contract, DigestsAreThoseOfVersion1) {
   EXPECT_EQ(backward_digest({}),
             "c13f0a5f012ada3b5bb985cf440a97520a30caa77863686b51c127fcafa1760d");
   EXPECT_EQ(forward_digest(unusual()),
-            "ed066b734a8b96d0d9587944a31887d815f3aa8707b72508552b1887d19e2f64");
+            "e23dccad5037558411d5c7e56d61291807d5551de0b40de27b072b0e7102e01b");
   EXPECT_EQ(backward_digest({}), sha256_hex(canonical_json({})));
+}
+
+TEST(Contract, TheModelOfAMatrixInstructionIsAPrimitiveOfItsProfile) {
+  Contract c;
+  EXPECT_EQ(canonical_json(c).find("mac."), std::string::npos);
+  for (const char* name : {"sm90", "cdna3", "cdna2"}) {
+    c.profile = parse_profile(name);
+    EXPECT_NE(canonical_json(c).find("\"mac." + std::string(name) + "/1\""), std::string::npos);
+    EXPECT_EQ(parse_contract(canonical_json(c), "test"), c);
+  }
 }
 
 TEST(Contract, TheForwardDigestKnowsForwardFieldsOnly) {

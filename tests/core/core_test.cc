@@ -114,6 +114,16 @@ TEST(Tensor, RefusesSizesThatAreNone) {
   });
 }
 
+TEST(Workspace, GrowsByLittleMoreThanWhatIsTaken) {
+  constexpr std::size_t kMegabyte = std::size_t{1} << 20;
+  Workspace workspace;
+  Workspace::Frame frame(workspace);
+  frame.take<char>(30 * kMegabyte);
+  frame.take<char>(64);
+  frame.take<char>(20 * kMegabyte);
+  EXPECT_LE(workspace.size_bytes(), 54 * kMegabyte);
+}
+
 TEST(Workspace, GivesBackWhatAFrameTookAndStopsGrowing) {
   Workspace workspace;
   std::size_t size = 0;

@@ -13,6 +13,7 @@
 #include "rlk/ops/linear_logp.h"
 #include "tests/failure_modes/each_backend.h"
 #include "tests/rollout/rollout_data.h"
+#include "tests/trainer/completion_sample.h"
 #include "tests/trainer/trainer_data.h"
 
 namespace rlk::test {
@@ -259,17 +260,6 @@ Record record(const std::string& name) {
   r.forward_digest = "f";
   r.vocab_size = 53;
   return r;
-}
-
-TrainSample sample_of(const Completion& c, const SamplingParams& sampling) {
-  TrainSample s;
-  s.token_ids = c.prompt_token_ids;
-  s.token_ids.insert(s.token_ids.end(), c.token_ids.begin(), c.token_ids.end());
-  s.prompt_len = static_cast<std::int64_t>(c.prompt_token_ids.size());
-  s.sampling = sampling;
-  s.old_logprobs = c.logprobs;
-  s.active.assign(c.token_ids.size(), 1);
-  return s;
 }
 
 const SamplingParams kSharp{.temperature = 0.7f, .top_k = 9, .top_p = 0.9f};

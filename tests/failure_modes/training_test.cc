@@ -178,33 +178,35 @@ TEST(FailureModes, fm35_TiedEmbeddingsRunStrictAndGetBothGradients) {
 // Advantages normalised over the batch, or over groups that straddle prompts.
 TEST(FailureModes, fm36_AdvantagesAreNormalisedWithinTheirGroup) {
   const std::vector<double> rewards{0, 1, 0, 1, 10, 12, 11, 17, 5, 5, 5, 5};
+  Context ctx({}, all_ops(Mode::kStrict), 1);
   std::vector<float> all(12), one(4), whole(12), shifted(12);
-  group_advantages(all, rewards, 4, 1e-6, 1);
+  group_advantages(ctx, all, rewards, 4, 1e-6, 1);
   for (std::size_t group = 0; group < 3; ++group) {
-    group_advantages(one, {rewards.data() + 4 * group, 4}, 4, 1e-6, 1);
+    group_advantages(ctx, one, {rewards.data() + 4 * group, 4}, 4, 1e-6, 1);
     EXPECT_TRUE(same_bytes({all.begin() + 4 * static_cast<std::ptrdiff_t>(group),
                             all.begin() + 4 * static_cast<std::ptrdiff_t>(group) + 4},
                            one));
   }
   EXPECT_LT(all[0], 0.0f);  // though every reward of the first group is below the mean of all
   EXPECT_GT(all[1], 0.0f);
-  group_advantages(whole, rewards, 12, 1e-6, 1);
+  group_advantages(ctx, whole, rewards, 12, 1e-6, 1);
   EXPECT_FALSE(same_bytes(whole, all));
   EXPECT_LT(whole[1], 0.0f);
-  group_advantages(shifted, rewards, 2, 1e-6, 1);
+  group_advantages(ctx, shifted, rewards, 2, 1e-6, 1);
   EXPECT_FALSE(same_bytes(shifted, all));
   for (std::int64_t size : {5, 7, 8, 0, -4}) {
     expect_error(ErrorCode::kShape, {"groups of " + std::to_string(size)},
-                 [&] { group_advantages(all, rewards, size, 1e-6, 1); });
+                 [&] { group_advantages(ctx, all, rewards, size, 1e-6, 1); });
   }
 }
 
 // A response of length 0, a sequence of one token, a prompt that fills the context, equal rewards.
 TEST(FailureModes, fm37_SmallestAndFullestSequencesAndEqualRewardsAreOrdinary) {
+  Context one_thread({}, all_ops(Mode::kStrict), 1);
   std::vector<float> advantages(4, 9.0f);
   for (double reward : {0.0, -0.1, 1e-300, 1e300}) {
     for (int ddof : {0, 1}) {
-      group_advantages(advantages, std::vector<double>(4, reward), 4, 0.0, ddof);
+      group_advantages(one_thread, advantages, std::vector<double>(4, reward), 4, 0.0, ddof);
       for (float a : advantages) EXPECT_EQ(std::bit_cast<std::uint32_t>(a), 0u);
     }
   }

@@ -19,14 +19,14 @@ struct Gradients {
 };
 
 Tensor make_dy(const Batch& b) {
-  return random_tensor(DType::kBF16, {b.num_tokens(), b.heads, b.d}, 9, Kind::kCancelling);
+  return random_tensor(b.dtype(), {b.num_tokens(), b.heads, b.d}, 9, Kind::kCancelling);
 }
 
 Gradients run_backward(const KernelTable& kernels, const Batch& b, const Output& forward,
                        const Tensor& dy, const Contract& contract, int threads = 1) {
   const std::int64_t n = b.num_tokens();
-  Gradients g{Tensor(DType::kBF16, {n, b.heads, b.d}), Tensor(DType::kBF16, {n, b.kv_heads, b.d}),
-              Tensor(DType::kBF16, {n, b.kv_heads, b.d})};
+  Gradients g{Tensor(b.dtype(), {n, b.heads, b.d}), Tensor(b.dtype(), {n, b.kv_heads, b.d}),
+              Tensor(b.dtype(), {n, b.kv_heads, b.d})};
   TestExec exec(contract, threads);
   kernels.attention_backward(
       exec, {g.dq, g.dk, g.dv, dy, forward.y, b.q, b.k, b.v, forward.lse, cu_seqlens(b.lengths)});
@@ -81,6 +81,48 @@ TEST(CpuAttentionBackward, EqualsTheReferenceForEveryInstructionSetAndShape) {
                                       << " d " << c.d << " leaves " << c.leaves);
       expect_same(run_backward(cpu_kernels(isa), b, forward, dy, contract), expected);
     }
+  }
+}
+
+TEST(CpuAttentionBackward, EqualsTheReferenceInF32Storage) {
+  struct Case {
+    std::vector<std::int32_t> lengths;
+    std::int64_t heads, kv_heads, d;
+    int leaves;
+  };
+  const Case cases[] = {{{1}, 1, 1, 64, 8},  {{15, 0, 17}, 7, 1, 10, 8}, {{130}, 3, 1, 32, 1},
+                        {{40}, 2, 2, 80, 8}, {{21, 2}, 5, 1, 256, 8},    {{33}, 16, 1, 16, 4}};
+  for (const Case& c : cases) {
+    const Batch b = make_batch(c.lengths, c.heads, c.kv_heads, c.d, 1.0, DType::kF32);
+    const Contract contract = with_leaves(c.leaves);
+    const Output forward = run_packed(reference_kernels(), b, contract);
+    const Tensor dy = make_dy(b);
+    const Gradients expected = run_backward(reference_kernels(), b, forward, dy, contract);
+    for (const Isa isa : instruction_sets()) {
+      for (const int threads : {1, 3}) {
+        SCOPED_TRACE(testing::Message() << to_string(isa) << " heads " << c.heads << " d " << c.d);
+        expect_same(run_backward(cpu_kernels(isa), b, forward, dy, contract, threads), expected);
+      }
+    }
+  }
+}
+
+// Scratch grows with the tokens, not with their square.
+TEST(CpuAttentionBackward, ScratchIsLinearInTheLengthOfASequence) {
+  for (const int threads : {1, 2}) {
+    const auto scratch = [&](std::int32_t n) {
+      const Batch b = make_batch({n}, 2, 1, 32);
+      const Output forward = run_packed(cpu_kernels(), b, Contract{}, threads);
+      TestExec exec({}, threads);
+      Gradients g{Tensor(b.q), Tensor(b.k), Tensor(b.v)};
+      cpu_kernels().attention_backward(exec, {g.dq, g.dk, g.dv, b.q, forward.y, b.q, b.k, b.v,
+                                              forward.lse, cu_seqlens(b.lengths)});
+      return static_cast<double>(exec.workspace.size_bytes());
+    };
+    const double half = scratch(2048);
+    const double full = scratch(4096);
+    EXPECT_LE(full, 2.2 * half) << "threads " << threads;
+    EXPECT_LT(full, 2.0 * 4096.0 * 4096.0) << "threads " << threads;  // half an f32 S x S tensor
   }
 }
 

@@ -80,7 +80,11 @@ inline Spaced spaced(const Tensor& dense, std::int64_t apart) {
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t k = 0; k < n; ++k) {
-        *out.view.at<bf16>(t, h, k) = *dense.view().at<bf16>(t, h, k);
+        if (dense.dtype() == DType::kBF16) {
+          *out.view.at<bf16>(t, h, k) = *dense.view().at<bf16>(t, h, k);
+        } else {
+          *out.view.at<float>(t, h, k) = *dense.view().at<float>(t, h, k);
+        }
       }
     }
   }

@@ -368,7 +368,7 @@ TEST(GemmBackwardWeight, EqualsTheReferenceAcrossGroupEnds) {
       const Tensor dy = random_tensor(DType::kBF16, {tokens, n}, seed, kind);
       const Tensor x = random_tensor(DType::kBF16, {tokens, k}, seed + 1000, kind);
       for (const std::vector<std::int64_t>& ends :
-           {std::vector<std::int64_t>{}, {1}, {17, 20, 270}, {5, tokens}}) {
+           {std::vector<std::int64_t>{}, {1}, {17, 20, 270}, {5, tokens}, {5, 5, 17, 17, 17}}) {
         if (!ends.empty() && (ends.back() > tokens || ends.front() > tokens)) continue;
         if (ends.size() == 2 && tokens <= 5) continue;
         Gradient expected = start_gradient(n, k, kind);

@@ -264,5 +264,32 @@ TEST(LogprobTwin, AnF32SumOfExponentialsGivesOtherBytesInAnotherOrder) {
   }
 }
 
+// Bins of 8 octaves in place of 16: what lies 25 to 47 octaves below the likeliest token is lost.
+TEST(LogprobTwin, NarrowerBinsDropTokensThatCount) {
+  const std::int64_t vocab = 40000;
+  Case c = make_case(3, vocab, Shape::kModel, {});
+  std::vector<std::int32_t> first(3, 0);
+  c.targets = i32_tensor(first);
+  Tensor narrow(DType::kF32, {3});
+  for (std::int64_t t = 0; t < 3; ++t) {
+    float* z = c.logits.data<float>() + vocab * t;
+    Rng rng(static_cast<std::uint64_t>(t) + 9);
+    z[0] = 1.0f;
+    double sum = 0.0;
+    for (std::int64_t j = 1; j < vocab; ++j) z[j] = static_cast<float>(-19.0 + 0.5 * rng.normal());
+    const auto bin = [](float x) { return numerics::logit_term(x).n >> 3; };
+    for (std::int64_t j = 0; j < vocab; ++j) {
+      if (bin(z[j]) >= bin(z[0]) - 3) sum += std::exp(static_cast<double>(z[j]) - z[0]);
+    }
+    narrow.data<float>()[t] = static_cast<float>(-std::log(sum));
+  }
+  for (const Isa isa : isas()) {
+    const Outcome right = outcome(every_op(c), cpu_kernels(isa));
+    for (std::int64_t t = 0; t < 3; ++t) {
+      EXPECT_LT(value(right.outputs[0], t), value(narrow, t) - 1e-5f);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test

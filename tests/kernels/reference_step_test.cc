@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -124,6 +125,120 @@ TEST(GrpoLoss, MaskedTokensAreNotLookedAtAndOthersAreReported) {
   const LossOutput out = run(c, Kl::kK3, 0.1f);
   EXPECT_EQ(value(out.g, 0), 0.0f);
   EXPECT_EQ(out.fault, 2);  // exp(199) is infinite
+}
+
+TEST(Ratio, MatchesValuesComputedByHandAndReportsTheFirstThatIsNotFinite) {
+  TestExec exec;
+  Tensor out(DType::kF32, {4});
+  const Tensor logp = f32_tensor({-1.0f, 0.0f, std::nanf(""), 100.0f});
+  const Tensor old = f32_tensor({-1.0f, -1.0f, 0.0f, 0.0f});
+  Tensor weight = f32_tensor({1.0f, 0.5f, -0.0f, 0.0f});
+  reference::ratio(exec, {out, logp, old, weight});
+  EXPECT_EQ(value(out, 0), 1.0f);
+  EXPECT_EQ(value(out, 1), 2.7182817f);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(value(out, 2)), 0u);
+  EXPECT_EQ(exec.fault.row(), -1);
+  weight.data<float>()[3] = 1.0f;
+  reference::ratio(exec, {out, logp, old, weight});
+  EXPECT_EQ(exec.fault.row(), 3);
+  reference::ratio(exec, {out, logp, old, {}});
+  EXPECT_EQ(exec.fault.row(), 2);
+}
+
+TEST(KlEstimates, AgreeWithTheirDefinitionsAndSlopes) {
+  const std::vector<float> at = {-3.0f, -0.25f, 0.0f, 0.01f, 2.0f};
+  const auto n = static_cast<std::int64_t>(at.size());
+  const Tensor logp = f32_tensor(at), ref(DType::kF32, {n});
+  for (const Kl type : {Kl::kNone, Kl::kK1, Kl::kK2, Kl::kK3}) {
+    TestExec exec;
+    Tensor kl(DType::kF32, {n}), slope(DType::kF32, {n});
+    reference::kl(exec, {kl, slope, logp, ref, {}, type});
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto definition = [&](double b) { return token_loss(b, b, 0.0, 0.0, type, 1.0); };
+      const double b = value(logp, i);
+      EXPECT_NEAR(value(kl, i), definition(b), 1e-6) << i;
+      EXPECT_NEAR(value(slope, i), (definition(b + 1e-6) - definition(b - 1e-6)) / 2e-6, 1e-5);
+    }
+    EXPECT_EQ(exec.fault.row(), -1);
+    const Tensor far = f32_tensor({-200.0f});
+    Tensor one(DType::kF32, {1});
+    reference::kl(exec, {one, {}, far, f32_tensor({0.0f}), {}, type});
+    EXPECT_EQ(exec.fault.row(), type == Kl::kK3 ? 0 : -1);
+  }
+}
+
+struct ValueOutput {
+  Tensor g, g_value, v_loss, g_entropy;
+  std::int64_t fault;
+};
+
+ValueOutput run_value(const std::vector<float>& v, const std::vector<float>& old,
+                      const std::vector<float>& returns, const std::vector<float>& weight,
+                      float clip) {
+  const auto n = static_cast<std::int64_t>(v.size());
+  const Tensor zero(DType::kF32, {n});
+  const auto empty = [n] { return Tensor(DType::kF32, {n}); };
+  ValueOutput out{empty(), empty(), empty(), empty(), -1};
+  TestExec exec;
+  PpoLossArgs args;
+  args.policy.g = out.g;
+  args.policy.logp = args.policy.old = args.policy.advantage = zero;
+  args.policy.weight = view(weight.data(), {n});
+  args.g_value = out.g_value;
+  args.v_loss = out.v_loss;
+  args.g_entropy = out.g_entropy;
+  args.value = view(v.data(), {n});
+  args.old_value = view(old.data(), {n});
+  args.returns = view(returns.data(), {n});
+  args.value_clip = clip;
+  args.value_coef = 0.5f;
+  args.entropy_coef = 0.25f;
+  reference::ppo_loss(exec, args);
+  out.fault = exec.fault.row();
+  return out;
+}
+
+TEST(PpoLoss, MatchesValuesComputedByHand) {
+  // Outside the clip on the far side of the return, outside on its near side, inside, masked.
+  const ValueOutput out = run_value({2.0f, 2.0f, 1.125f, std::nanf("")}, {1.0f, 1.0f, 1.0f, 0.0f},
+                                    {3.0f, 0.0f, 3.0f, 0.0f}, {0.5f, 0.5f, 1.0f, 0.0f}, 0.25f);
+  EXPECT_EQ(value(out.v_loss, 0), 0.5f * 1.75f * 1.75f);  // the clipped value is further away
+  EXPECT_EQ(value(out.g_value, 0), 0.0f);
+  EXPECT_EQ(value(out.v_loss, 1), 2.0f);
+  EXPECT_EQ(value(out.g_value, 1), 0.5f * 2.0f * 0.5f);
+  EXPECT_EQ(value(out.v_loss, 2), 0.5f * 1.875f * 1.875f);
+  EXPECT_EQ(value(out.g_value, 2), 0.5f * -1.875f);
+  EXPECT_EQ(value(out.g_entropy, 0), -0.125f);
+  for (const Tensor* t : {&out.g, &out.g_value, &out.v_loss, &out.g_entropy}) {
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(value(*t, 3)), 0u);
+  }
+  EXPECT_EQ(out.fault, -1);
+  EXPECT_EQ(run_value({1.0f, 0x1p127f}, {0.0f, 0.0f}, {0.0f, -0x1p127f}, {1.0f, 4.0f}, 0.1f).fault,
+            1);
+}
+
+TEST(PpoLoss, TheValueGradientAgreesWithFiniteDifferences) {
+  Rng rng(5);
+  std::vector<float> v, old, returns, weight(200, 0.01f);
+  for (int i = 0; i < 200; ++i) {
+    old.push_back(static_cast<float>(rng.normal()));
+    v.push_back(old.back() + 0.3f * static_cast<float>(rng.normal()));
+    returns.push_back(old.back() + static_cast<float>(rng.normal()));
+  }
+  for (const float clip : {0.2f, std::numeric_limits<float>::infinity()}) {
+    const ValueOutput out = run_value(v, old, returns, weight, clip);
+    const auto loss = [&](const Values& at) {
+      double sum = 0.0;
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        const double held =
+            std::clamp(at[i], double{old[i]} - double{clip}, double{old[i]} + double{clip});
+        sum += 0.01 * 0.5 * 0.5 *
+               std::max(std::pow(at[i] - returns[i], 2), std::pow(held - returns[i], 2));
+      }
+      return sum;
+    };
+    expect_close(out.g_value, numeric_gradient(loss, Values(v.begin(), v.end())), 1e-5);
+  }
 }
 
 float grad_norm(const std::vector<const Tensor*>& tensors, std::int64_t* fault = nullptr) {

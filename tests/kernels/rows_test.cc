@@ -20,30 +20,47 @@ using numerics::to_bf16;
 
 const std::vector<std::int64_t> kSizes = {1, 7, 16, 31, 64, 96, 128, 255, 256, 300, 511, 1000};
 
+constexpr DType kStorageTypes[] = {DType::kBF16, DType::kF32};
+
 Tensor bf16_random(std::int64_t tokens, std::int64_t heads, std::int64_t n, std::uint64_t seed,
                    Kind kind) {
   return random_tensor(DType::kBF16, {tokens, heads, n}, seed, kind);
 }
 
-std::string label(const char* op, Kind kind, std::int64_t tokens, std::int64_t n) {
-  return fmt::format("{} kind {} [{}, {}]", op, static_cast<int>(kind), tokens, n);
-}
+// The data of one case, in its storage type.
+struct Case {
+  DType dtype;
+  Kind kind;
+  std::int64_t tokens, n;
 
-// Calls test(kind, tokens, n) for small shapes of every kind and some that several threads share.
-void for_each_shape(const std::function<void(Kind, std::int64_t, std::int64_t)>& test) {
-  for (const Kind kind : kAllKinds) {
-    for (const std::int64_t n : kSizes) test(kind, 3, n);
+  Tensor random(std::int64_t heads, std::uint64_t seed, Kind other) const {
+    return random_tensor(dtype, {tokens, heads, n}, seed, other);
   }
-  test(Kind::kNormal, 0, 64);
-  test(Kind::kMixed, 700, 64);
-  test(Kind::kWide, 1501, 33);
-  test(Kind::kCancelling, 40, 2560);
+  Tensor random(std::int64_t heads, std::uint64_t seed) const { return random(heads, seed, kind); }
+  Tensor vector(std::uint64_t seed) const { return random_tensor(dtype, {n}, seed); }
+  std::string label(const char* op) const {
+    return fmt::format("{} {} kind {} [{}, {}]", op, to_string(dtype), static_cast<int>(kind),
+                       tokens, n);
+  }
+};
+
+// Calls test(case) for small shapes of every kind and some that several threads share.
+void for_each_shape(const std::function<void(const Case&)>& test) {
+  for (const DType dtype : kStorageTypes) {
+    for (const Kind kind : kAllKinds) {
+      for (const std::int64_t n : kSizes) test({dtype, kind, 3, n});
+    }
+    test({dtype, Kind::kNormal, 0, 64});
+    test({dtype, Kind::kMixed, 700, 64});
+    test({dtype, Kind::kWide, 1501, 33});
+    test({dtype, Kind::kCancelling, 40, 2560});
+  }
 }
 
 OpCall norm_run(const TensorView& x, const Tensor& w, float eps = 1e-6f) {
   return [x, &w, eps](const KernelTable& kernels, Exec& exec) {
     std::vector<Tensor> out;
-    out.push_back(Tensor(DType::kBF16, {x.shape(0), x.shape(1), x.shape(2)}));
+    out.push_back(Tensor(x.dtype, {x.shape(0), x.shape(1), x.shape(2)}));
     out.push_back(Tensor(DType::kF32, {x.shape(0), x.shape(1)}));
     kernels.rms_norm(exec, {out[0], out[1], x, w, eps});
     return out;
@@ -51,12 +68,11 @@ OpCall norm_run(const TensorView& x, const Tensor& w, float eps = 1e-6f) {
 }
 
 TEST(RmsNormInvariance, EqualsTheReferenceOnEveryInstructionSetAndThreadCount) {
-  for_each_shape([](Kind kind, std::int64_t tokens, std::int64_t n) {
-    const Tensor w = random_tensor(DType::kBF16, {n}, 2);
+  for_each_shape([](const Case& c) {
+    const Tensor w = c.vector(2);
     for (const std::int64_t heads : {1, 3}) {
-      const Tensor x = bf16_random(tokens, heads, n, 1, kind);
-      Spaced rows = spaced(x, 1);
-      expect_the_reference_everywhere(norm_run(rows.view, w), label("rms_norm", kind, tokens, n));
+      Spaced rows = spaced(c.random(heads, 1), 1);
+      expect_the_reference_everywhere(norm_run(rows.view, w), c.label("rms_norm"));
     }
   });
 }
@@ -77,6 +93,52 @@ TEST(RmsNormInvariance, EqualsTheReferenceForEveryLaneCountAndForSpacedNumbers) 
   }
 }
 
+TEST(RmsNormInvariance, WithAResidualHasTheBitsOfTheTwoOperators) {
+  for_each_shape([](const Case& c) {
+    const Tensor w = c.vector(2);
+    const Tensor x = c.random(2, 1, Kind::kNormal), residual = c.random(2, 3);
+    const auto run = [&](bool fused) -> OpCall {
+      return [&, fused](const KernelTable& kernels, Exec& exec) {
+        std::vector<Tensor> out{Tensor(c.dtype, {c.tokens, 2, c.n}), residual,
+                                Tensor(DType::kF32, {c.tokens, 2})};
+        if (fused) {
+          kernels.rms_norm(exec, {out[0], out[2], x, w, 1e-6f, out[1], out[1]});
+        } else {
+          const auto matrix = [&](TensorView v) {
+            v.layout = Layout{c.tokens, 2 * c.n};
+            return v;
+          };
+          Tensor added = x;
+          kernels.residual_add(exec, {matrix(out[1]), matrix(out[1]), matrix(added)});
+          kernels.rms_norm(exec, {out[0], out[2], out[1], w, 1e-6f});
+        }
+        return out;
+      };
+    };
+    expect_the_reference_everywhere(run(true), c.label("rms_norm with residual"), {}, {1, 3});
+    expect_same(outcome(run(true), cpu_kernels()), outcome(run(false), reference_kernels()),
+                c.label("rms_norm with residual"));
+  });
+}
+
+TEST(RmsNormTwin, AResidualThatIsNotRoundedGivesOtherBytes) {
+  const Tensor x = bf16_random(50, 1, 300, 1, Kind::kNormal);
+  const Tensor residual = bf16_random(50, 1, 300, 2, Kind::kNormal);
+  const Tensor w = random_tensor(DType::kBF16, {300}, 3);
+  Tensor y(DType::kBF16, {50, 1, 300}), sum(DType::kBF16, {50, 1, 300}), q(DType::kF32, {50, 1});
+  TestExec exec;
+  cpu_kernels().rms_norm(exec, {y, q, x, w, 1e-6f, residual, sum});
+  Tensor unrounded(DType::kF32, {50});
+  for (std::int64_t t = 0; t < 50; ++t) {
+    const auto at = [&](std::int64_t k) {
+      return value(x, t * 300 + k) + value(residual, t * 300 + k);
+    };
+    unrounded.data<float>()[t] =
+        numerics::rsqrt(numerics::lane_sum(at, at, 300, 256) / 300.0f + 1e-6f);
+  }
+  EXPECT_NE(std::memcmp(unrounded.view().data, q.view().data, q.size_bytes()), 0);
+}
+
 TEST(RmsNorm, MayWriteOverItsInputAndReportsTheLowestBadRow) {
   Tensor x = bf16_random(300, 2, 100, 1, Kind::kNormal);
   *x.view().at<bf16>(211, 1, 99) = bf16{0x7f00};  // its square overflows
@@ -92,19 +154,19 @@ TEST(RmsNorm, MayWriteOverItsInputAndReportsTheLowestBadRow) {
 }
 
 TEST(RmsNormInvariance, InputGradientEqualsTheReference) {
-  for_each_shape([](Kind kind, std::int64_t tokens, std::int64_t n) {
-    const Tensor w = random_tensor(DType::kBF16, {n}, 2);
+  for_each_shape([](const Case& c) {
+    const Tensor w = c.vector(2);
     for (const std::int64_t heads : {1, 3}) {
-      const Tensor x = bf16_random(tokens, heads, n, 1, Kind::kNormal);
-      const Tensor dy = bf16_random(tokens, heads, n, 3, kind);
-      const Tensor q = random_tensor(DType::kF32, {tokens, heads}, 4);
+      const Tensor x = c.random(heads, 1, Kind::kNormal);
+      const Tensor dy = c.random(heads, 3);
+      const Tensor q = random_tensor(DType::kF32, {c.tokens, heads}, 4);
       Spaced rows = spaced(x, 1);
       const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
         std::vector<Tensor> out{dy};  // written in place
         kernels.rms_norm_backward(exec, {out[0], out[0], rows.view, w, q});
         return out;
       };
-      expect_the_reference_everywhere(run, label("rms_norm_backward", kind, tokens, n));
+      expect_the_reference_everywhere(run, c.label("rms_norm_backward"));
     }
   });
 }
@@ -126,14 +188,14 @@ TEST(RmsNormInvariance, WeightGradientEqualsTheReference) {
     for (const std::int64_t n : {1, 16, 40, 64, 600}) {
       for (const std::int64_t heads : {1, 3}) {
         for (const Kind kind : {Kind::kCancelling, Kind::kWide, Kind::kMixed}) {
+          const Case c{kind == Kind::kWide ? DType::kF32 : DType::kBF16, kind, tokens, n};
           const Tensor dw = random_tensor(DType::kF32, {heads, n}, 1, Kind::kWide);
-          const Tensor dy = bf16_random(tokens, heads, n, 2, kind);
-          const Tensor x = bf16_random(tokens, heads, n, 3, Kind::kNormal);
+          const Tensor dy = c.random(heads, 2);
+          const Tensor x = c.random(heads, 3, Kind::kNormal);
           const Tensor q = random_tensor(DType::kF32, {tokens, heads}, 4);
           const Tensor cu = cu_seqlens(lengths);
           expect_the_reference_everywhere(norm_weight_run(dw, dy, x, q, cu),
-                                          label("rms_norm_backward_weight", kind, tokens, n), {},
-                                          {1, 2, 4});
+                                          c.label("rms_norm_backward_weight"), {}, {1, 2, 4});
         }
       }
     }
@@ -218,7 +280,8 @@ TEST(RmsNormTwin, AnotherTokenBlockGivesOtherBytes) {
 TEST(EmbeddingInvariance, EqualsTheReferenceAndReportsBadIds) {
   for (const std::int64_t n : {1, 31, 64, 300}) {
     for (const std::int64_t tokens : {0, 5, 3000}) {
-      const Tensor table = random_tensor(DType::kBF16, {50, n}, 1, Kind::kMixed);
+      const DType dtype = n % 2 ? DType::kF32 : DType::kBF16;
+      const Tensor table = random_tensor(dtype, {50, n}, 1, Kind::kMixed);
       std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
       Rng rng(7);
       for (std::int32_t& id : ids) id = static_cast<std::int32_t>(rng.below(50));
@@ -229,12 +292,12 @@ TEST(EmbeddingInvariance, EqualsTheReferenceAndReportsBadIds) {
       const Tensor id_tensor = i32_tensor(ids);
       const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
         std::vector<Tensor> out;
-        out.push_back(Tensor(DType::kBF16, {tokens, n}));
+        out.push_back(Tensor(dtype, {tokens, n}));
         kernels.embedding(exec, {out[0], table, id_tensor});
         return out;
       };
       expect_the_reference_everywhere(run, "embedding");
-      const Tensor dy = random_tensor(DType::kBF16, {tokens, n}, 2, Kind::kWide);
+      const Tensor dy = random_tensor(dtype, {tokens, n}, 2, Kind::kWide);
       const Tensor start = random_tensor(DType::kF32, {50, n}, 3);
       const OpCall backward = [&](const KernelTable& kernels, Exec& exec) {
         std::vector<Tensor> out{start};
@@ -268,24 +331,24 @@ TEST(EmbeddingTwin, AnotherTokenOrderGivesOtherBytes) {
 }
 
 TEST(ResidualAddInvariance, EqualsTheReferenceAlsoInPlaceAndWithSpacedRows) {
-  for_each_shape([](Kind kind, std::int64_t tokens, std::int64_t n) {
-    const Tensor a = bf16_random(tokens, 1, n, 1, kind);
-    const Spaced b = spaced(bf16_random(tokens, 1, n, 2, kind), 1);
+  for_each_shape([](const Case& c) {
+    const Tensor a = c.random(1, 1);
+    const Spaced b = spaced(c.random(1, 2), 1);
     const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
       std::vector<Tensor> out{a};
       const TensorView y = as_matrix(out[0].view());
       kernels.residual_add(exec, {y, y, as_matrix(b.view)});
       return out;
     };
-    expect_the_reference_everywhere(run, label("residual_add", kind, tokens, n));
+    expect_the_reference_everywhere(run, c.label("residual_add"));
   });
 }
 
 TEST(SwigluInvariance, EqualsTheReferenceForwardAndBackward) {
-  for_each_shape([](Kind kind, std::int64_t tokens, std::int64_t n) {
-    const Tensor g = bf16_random(tokens, 1, n, 1, kind);
-    const Tensor u = bf16_random(tokens, 1, n, 2, Kind::kNormal);
-    const Tensor dy = bf16_random(tokens, 1, n, 3, kind);
+  for_each_shape([](const Case& c) {
+    const Tensor g = c.random(1, 1);
+    const Tensor u = c.random(1, 2, Kind::kNormal);
+    const Tensor dy = c.random(1, 3);
     const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
       std::vector<Tensor> out{g, g, u};
       const auto matrix = [](Tensor& t) { return as_matrix(t.view()); };
@@ -295,7 +358,7 @@ TEST(SwigluInvariance, EqualsTheReferenceForwardAndBackward) {
                                      matrix(out[1]), matrix(out[2])});  // in place
       return out;
     };
-    expect_the_reference_everywhere(run, label("swiglu", kind, tokens, n));
+    expect_the_reference_everywhere(run, c.label("swiglu"));
   });
 }
 
@@ -356,10 +419,14 @@ TEST(RopeInvariance, EqualsTheReferenceForwardAndBackwardAlsoInPlace) {
       for (const std::int64_t tokens : {0, 3, 300}) {
         const RopeCase c = rope_case(tokens, d / 2);
         for (const std::int64_t heads : {1, 3}) {
-          Tensor x = bf16_random(tokens, heads, d, 1, kind);
-          if (tokens == 300) {
+          const DType dtype = heads == 1 ? DType::kF32 : DType::kBF16;
+          Tensor x = random_tensor(dtype, {tokens, heads, d}, 1, kind);
+          if (tokens == 300 && dtype == DType::kBF16) {
             *x.view().at<bf16>(170, heads - 1, d - 1) = to_bf16(0x1p56f);
             *x.view().at<bf16>(171, 0, 0) = bf16{0x7fc0};
+          } else if (tokens == 300) {
+            *x.view().at<float>(170, heads - 1, d - 1) = 0x1p57f;
+            *x.view().at<float>(171, 0, 0) = -std::nanf("1");  // stored as the one NaN
           }
           const Spaced rows = spaced(x, 1);
           const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
@@ -368,8 +435,37 @@ TEST(RopeInvariance, EqualsTheReferenceForwardAndBackwardAlsoInPlace) {
             kernels.rope_backward(exec, {out[1], out[1], c.cos, c.sin, c.positions});
             return out;
           };
-          expect_the_reference_everywhere(run, label("rope", kind, tokens, d), {}, {1, 3});
+          expect_the_reference_everywhere(run, "rope", {}, {1, 3});
         }
+      }
+    }
+  }
+}
+
+// The last number below 2^56 and those that round up to it.
+TEST(RopeInvariance, RefusesTheSameNumbersNear2To56) {
+  const Tensor cos = f32_tensor({1.0f, 1.0f, 1.0f, 1.0f}),
+               sin = f32_tensor({0.0f, 0.0f, 0x1p-9f, -0x1p-9f});
+  const Tensor positions = i32_tensor({0, 1});
+  for (const float x1 : {0x1.fcp55f, 0x1.fep55f, 0x1p56f, -0x1.fep55f}) {
+    for (const float x2 : {0.0f, 0x1p47f, 0x1p48f, 0x1p55f, 0x1.fep55f}) {
+      for (const DType dtype : kStorageTypes) {
+        Tensor x(dtype, {2, 1, 4});
+        for (std::int64_t i = 0; i < 8; ++i) {
+          const float v = i % 4 < 2 ? x1 : x2;
+          if (dtype == DType::kBF16) {
+            x.data<bf16>()[i] = to_bf16(v);
+          } else {
+            x.data<float>()[i] = v;
+          }
+        }
+        const OpCall run = [&](const KernelTable& kernels, Exec& exec) {
+          std::vector<Tensor> out{x};
+          kernels.rope(exec, {out[0], x, view(cos.data<float>(), {2, 2}),
+                              view(sin.data<float>(), {2, 2}), positions});
+          return out;
+        };
+        expect_the_reference_everywhere(run, fmt::format("rope of {} and {}", x1, x2), {}, {1});
       }
     }
   }

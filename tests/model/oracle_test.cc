@@ -119,13 +119,14 @@ class Oracle : public testing::TestWithParam<std::string> {
     grads.begin_micro_batch(batch_.cu_seqlens, contract_.grad_group);
     Tensor d_hidden(DType::kBF16, {n, config_.hidden_size});
     LinearLogpBackwardArgs head;
+    head.forward = args;
     head.d_hidden = d_hidden;
     head.dw = grads.dw().lm_head;
     head.chain = grads.chain().lm_head;
     head.group_ends = grads.group_ends();
     head.g = golden_.tensor("loss_weights");
     if (loss == "policy_entropy") head.g_entropy = golden_.tensor("entropy_weights");
-    linear_logp_backward(ctx_, args, head);
+    linear_logp_backward(ctx_, head);
     BackwardBuffers buffers(config_);
     backward(ctx_, model_, batch_, activations_, d_hidden, buffers, grads);
     Parameters gradient = make_parameters(config_, model_.vocab_padded(), DType::kF32, true);

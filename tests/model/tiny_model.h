@@ -42,14 +42,14 @@ inline ModelConfig tiny_config(const std::string& model_type = "qwen3", bool tie
 }
 
 // Where both halves of the inputs are the same, the second half of w's columns takes away all but
-// 1/32 of what the first adds; eight times as large, so that the rest still counts.
+// 1/256 of what the first adds; 64 times as large, so that the rest still counts.
 inline void make_cancelling(Tensor& w) {
   const std::int64_t half = w.shape(1) / 2;
   for (std::int64_t n = 0; n < w.shape(0); ++n) {
     for (std::int64_t k = 0; k < half; ++k) {
-      const float x = 8.0f * numerics::to_f32(*w.view().at<bf16>(n, k));
+      const float x = 64.0f * numerics::to_f32(*w.view().at<bf16>(n, k));
       *w.view().at<bf16>(n, k) = numerics::to_bf16(x);
-      *w.view().at<bf16>(n, half + k) = numerics::to_bf16(-(1.0f - 0x1p-5f) * x);
+      *w.view().at<bf16>(n, half + k) = numerics::to_bf16(-(1.0f - 0x1p-8f) * x);
     }
   }
 }
@@ -60,9 +60,17 @@ inline void duplicate_rows(Tensor& w, std::int64_t begin, std::int64_t n) {
               static_cast<std::size_t>(n * w.shape(1)) * sizeof(bf16));
 }
 
-// Large weights, norm weights away from 1 and biases away from 0. The two halves of the heads are
-// equal, and so are the halves of the MLP; what they add to the stream nearly cancels, so the sums
-// over heads and over the MLP lose five bits.
+// Products behind a norm of other orders of magnitude, so that few of their sums are exact.
+inline void widen(Tensor& w, Rng& rng) {
+  for (std::int64_t i = 0; i < w.size(); ++i) {
+    const float x = numerics::to_f32(w.data<bf16>()[i]);
+    w.data<bf16>()[i] = numerics::to_bf16(std::ldexp(x, -static_cast<int>(rng.below(8))));
+  }
+}
+
+// Large weights, norm weights of eight binary orders, and biases away from 0. The two halves of the
+// heads are equal, and so are the halves of the MLP; what they add to the stream nearly cancels, so
+// the sums over heads and over the MLP lose eight bits.
 inline Parameters tiny_weights(const ModelConfig& config, const Contract& contract,
                                std::uint64_t seed = 7) {
   Parameters p = init_parameters(config, vocab_padded(contract, config.vocab_size), 0.3, seed);
@@ -85,10 +93,15 @@ inline Parameters tiny_weights(const ModelConfig& config, const Contract& contra
     make_cancelling(l.o_proj);
     make_cancelling(l.down_proj);
   }
+  for (LayerParameters& l : p.layers) {
+    widen(l.input_layernorm, rng);
+    widen(l.post_attention_layernorm, rng);
+  }
+  widen(p.norm, rng);
   // Logits of moderate size: otherwise the same token would follow itself for ever.
   for (std::int64_t i = 0; i < p.norm.size(); ++i) {
     bf16& x = p.norm.data<bf16>()[i];
-    x = numerics::to_bf16(0.2f * numerics::to_f32(x));
+    x = numerics::to_bf16(0.5f * numerics::to_f32(x));
   }
   return p;
 }

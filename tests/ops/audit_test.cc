@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "rlk/ops/adamw.h"
+#include "rlk/ops/audit.h"
 #include "rlk/ops/gemm.h"
 #include "rlk/ops/rms_norm.h"
 #include "tests/kernels/test_data.h"
@@ -72,6 +73,26 @@ TEST(Audit, FindsNothingWhereTheKernelsAgree) {
   EXPECT_EQ(s.count, 3);
   EXPECT_EQ(s.audit_compared, 3 * 400);
   EXPECT_EQ(s.audit_mismatches, 0);
+}
+
+// The state of an open sum may be -0 on one side and +0 on the other; a result may not.
+TEST(Audit, AZeroInAnOpenSumHasEitherSign) {
+  for (const bool open : {true, false}) {
+    Tensor theirs = f32_tensor({0.0f, 1.0f, -0.0f});
+    const Tensor before = theirs;
+    TensorView view = theirs;
+    Audit audit;
+    audit.redirect(open ? "chain" : "dw", view);
+    view.at<float>()[0] = -0.0f;
+    std::int64_t compared = 0, mismatches = 0;
+    audit.compare(compared, mismatches);
+    EXPECT_EQ(compared, 3);
+    EXPECT_EQ(mismatches, open ? 0 : 1);
+    view.at<float>()[1] = 2.0f;
+    audit.compare(compared, mismatches);
+    EXPECT_EQ(mismatches, open ? 1 : 3);
+    EXPECT_EQ(std::memcmp(theirs.view().data, before.view().data, before.size_bytes()), 0);
+  }
 }
 
 TEST(Audit, LeavesErrorsAsTheyAre) {

@@ -63,7 +63,7 @@ inline auto to_c(const ResidualAddArgs& a) {
 }
 inline auto to_c(const RmsNormArgs& a) {
   Call<rlk_rms_norm_args> call;
-  T(y), T(q), T(x), T(w), V(eps);
+  T(y), T(q), T(x), T(w), V(eps), T(residual), T(residual_out);
   return call;
 }
 inline auto to_c(const RmsNormBackwardArgs& a) {
@@ -94,7 +94,7 @@ inline auto to_c(const GemmArgs& a) {
 }
 inline auto to_c(const GemmBackwardWeightArgs& a) {
   Call<rlk_gemm_backward_weight_args> call;
-  T(dw), T(chain), T(dy), T(x), T(group_ends);
+  T(dw), T(chain), T(dy), T(x), T(group_ends), T(cu_seqlens);
   return call;
 }
 inline auto to_c(const BiasBackwardArgs& a) {
@@ -125,13 +125,25 @@ inline auto to_c(const AttentionBackwardArgs& a) {
 }
 inline auto to_c(const LogprobArgs& a) {
   Call<rlk_logprob_args> call;
-  T(logp), T(entropy), T(logits), T(targets), V(num_params);
+  T(logp), T(entropy), T(logits), T(targets), T(state), V(num_params);
   call.args.params = to_c(a.params);
   return call;
 }
 inline auto to_c(const LogprobBackwardArgs& a) {
   Call<rlk_logprob_backward_args> call;
-  T(dlogits), T(logits), T(targets), T(g), T(g_entropy), V(num_params);
+  T(dlogits), T(logits), T(targets), T(g), T(g_entropy), T(state), V(num_params);
+  call.args.params = to_c(a.params);
+  return call;
+}
+inline auto to_c(const LogSoftmaxArgs& a) {
+  Call<rlk_log_softmax_args> call;
+  T(y), T(logits), V(num_params);
+  call.args.params = to_c(a.params);
+  return call;
+}
+inline auto to_c(const LogSoftmaxBackwardArgs& a) {
+  Call<rlk_log_softmax_backward_args> call;
+  T(dlogits), T(logits), T(dy), V(num_params);
   call.args.params = to_c(a.params);
   return call;
 }
@@ -144,7 +156,7 @@ inline auto to_c(const SampleArgs& a) {
 }
 inline auto to_c(const LinearLogpArgs& a) {
   Call<rlk_linear_logp_args> call;
-  T(logp), T(entropy), T(hidden), T(head), T(targets), V(vocab_size), V(num_params);
+  T(logp), T(entropy), T(hidden), T(head), T(targets), T(state), V(vocab_size), V(num_params);
   call.args.params = to_c(a.params);
   return call;
 }
@@ -153,11 +165,35 @@ inline auto to_c(const LinearLogpBackwardArgs& a) {
   T(d_hidden), T(dw), T(chain), T(group_ends), T(g), T(g_entropy);
   return call;
 }
-inline auto to_c(const GrpoLossArgs& a) {
-  Call<rlk_grpo_loss_args> call;
+inline auto to_c(const GroupAdvantagesArgs& a) {
+  Call<rlk_group_advantages_args> call;
+  T(advantages), T(rewards), V(group_size), V(eps), V(ddof);
+  return call;
+}
+inline auto to_c(const RatioArgs& a) {
+  Call<rlk_ratio_args> call;
+  T(ratio), T(logp), T(old), T(weight);
+  return call;
+}
+inline auto to_c(const KlArgs& a) {
+  Call<rlk_kl_args> call;
+  T(kl), T(slope), T(logp), T(ref), T(weight);
+  call.args.kl_type = static_cast<std::int32_t>(a.kl_type);
+  return call;
+}
+template <typename CArgs>
+Call<CArgs> policy_to_c(const GrpoLossArgs& a) {
+  Call<CArgs> call;
   T(g), T(pg_loss), T(kl), T(ratio), T(logp), T(old), T(ref), T(advantage), T(weight);
   V(lo), V(hi), V(beta);
   call.args.kl_type = static_cast<std::int32_t>(a.kl_type);
+  return call;
+}
+inline auto to_c(const GrpoLossArgs& a) { return policy_to_c<rlk_grpo_loss_args>(a); }
+inline auto to_c(const PpoLossArgs& a) {
+  auto call = policy_to_c<rlk_ppo_loss_args>(a.policy);
+  T(g_value), T(v_loss), T(g_entropy), T(value), T(old_value), T(returns);
+  V(value_clip), V(value_coef), V(entropy_coef);
   return call;
 }
 inline auto to_c(const AdamwArgs& a) {

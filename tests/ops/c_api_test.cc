@@ -13,8 +13,12 @@
 #include "rlk/ops/audit.h"
 #include "rlk/ops/embedding.h"
 #include "rlk/ops/gemm.h"
+#include "rlk/ops/group_advantages.h"
 #include "rlk/ops/grpo_loss.h"
+#include "rlk/ops/kl.h"
 #include "rlk/ops/logprob.h"
+#include "rlk/ops/ppo_loss.h"
+#include "rlk/ops/ratio.h"
 #include "rlk/ops/residual_add.h"
 #include "rlk/ops/rms_norm.h"
 #include "rlk/ops/rope.h"
@@ -75,7 +79,7 @@ class CApi : public testing::Test {
           << rlk_last_error(c_);
     };
     for (const auto& tensor : call.tensors) {
-      for (int dtype : {-1, 5, 1 << 20}) {
+      for (int dtype : {-1, 6, 1 << 20}) {
         refused(tensor, RLK_ERROR_DTYPE, [&](rlk_tensor& t) { t.dtype = dtype; });
       }
       for (int rank : {-1, 5, 1 << 20}) {
@@ -128,13 +132,16 @@ TEST(CHeader, HasNoPaddingThatALaterFieldWouldHideIn) {
 #define ENDS_WITH(type, field) \
   EXPECT_EQ(offsetof(type, field) + sizeof(type::field), sizeof(type)) << #type;
   ENDS_WITH(rlk_context_options, reserved)
-  ENDS_WITH(rlk_rms_norm_args, reserved)
+  ENDS_WITH(rlk_rms_norm_args, residual_out)
   ENDS_WITH(rlk_gemm_args, segments)
   ENDS_WITH(rlk_kv_view, page_size)
-  ENDS_WITH(rlk_logprob_args, num_params)
+  ENDS_WITH(rlk_logprob_args, state)
   ENDS_WITH(rlk_sample_args, keys)
-  ENDS_WITH(rlk_linear_logp_args, num_params)
+  ENDS_WITH(rlk_linear_logp_args, state)
+  ENDS_WITH(rlk_group_advantages_args, ddof)
+  ENDS_WITH(rlk_kl_args, reserved)
   ENDS_WITH(rlk_grpo_loss_args, kl_type)
+  ENDS_WITH(rlk_ppo_loss_args, reserved)
   ENDS_WITH(rlk_grad_norm_args, num_grads)
   ENDS_WITH(rlk_adamw_args, wd)
 #undef ENDS_WITH
@@ -212,6 +219,17 @@ TEST_F(CApi, LetsStructsGrow) {
   EXPECT_EQ(rlk_residual_add(c_, &later.known), RLK_ERROR_INVALID_ARGUMENT);
 }
 
+TEST_F(CApi, KnowsTheFirstVersionOfAStructThatGrew) {
+  Tensor x = bf({2, 1, 8}, 1), w = bf({8}, 2), now = bf({2, 1, 8}, 3), before = bf({2, 1, 8}, 4);
+  auto call = to_c(RmsNormArgs{now, {}, x, w, 1e-6f});
+  EXPECT_EQ(rlk_rms_norm(c_, &call.args), RLK_OK) << rlk_last_error(c_);
+  call.args.y = to_c(before);
+  call.args.struct_size = offsetof(rlk_rms_norm_args, residual);
+  std::memset(&call.args.residual, 0xff, 2 * sizeof(rlk_tensor));  // not there for this caller
+  EXPECT_EQ(rlk_rms_norm(c_, &call.args), RLK_OK) << rlk_last_error(c_);
+  EXPECT_TRUE(same_bits(now, before));
+}
+
 TEST_F(CApi, KeepsTheMessageOfEachContextApart) {
   Tensor x = bf({4, 2, 16}, 1), y = bf({4, 2, 16}, 2), w = bf({16}, 3);
   x.data<bf16>()[16 * 3] = numerics::to_bf16(INFINITY);
@@ -240,6 +258,8 @@ TEST_F(CApi, ResidualAddIsTheCppOne) {
 TEST_F(CApi, RmsNormIsTheCppOne) {
   Tensor y = bf({4, 2, 16}, 1), x = bf({4, 2, 16}, 2), w = bf({16}, 3), q = f32({4, 2}, 4);
   same(rms_norm, rlk_rms_norm, RmsNormArgs{y, q, x, w, 1e-6f}, {"q"});
+  Tensor residual = bf({4, 2, 16}, 9), sum = bf({4, 2, 16}, 10);
+  same(rms_norm, rlk_rms_norm, RmsNormArgs{y, q, x, w, 1e-6f, residual, sum}, {"q"});
   Tensor dx = bf({4, 2, 16}, 5), dy = bf({4, 2, 16}, 6), dw = f32({2, 16}, 7),
          merged = f32({16}, 8);
   same(rms_norm_backward, rlk_rms_norm_backward, RmsNormBackwardArgs{dx, dy, x, w, q});
@@ -357,6 +377,11 @@ TEST_F(CApi, LogprobIsTheCppOne) {
        LogprobBackwardArgs{dlogits, logits, targets, g, g_entropy, params.data(), 3},
        {"g_entropy"});
 
+  Tensor y = f32({3, 37}, 7), dy = f32({3, 37}, 8);
+  same(log_softmax, rlk_log_softmax, LogSoftmaxArgs{y, logits, params.data(), 3});
+  same(log_softmax_backward, rlk_log_softmax_backward,
+       LogSoftmaxBackwardArgs{dlogits, logits, dy, params.data(), 3});
+
   Tensor ids(DType::kI32, {3});
   const std::vector<SampleKey> keys{{1, 2, 3}, {1, 2, 4}, {7, 0, 0}};
   const SampleArgs draw{ids, logits, params.data(), keys.data()};
@@ -390,19 +415,20 @@ TEST_F(CApi, LinearLogpIsTheCppOne) {
   Tensor d_hidden_c = d_hidden, dw_c = dw, chain_c = chain, g = f32({5}, 8),
          g_entropy = f32({5}, 9);
   const std::vector<std::int64_t> ends{2};
-  LinearLogpBackwardArgs back{d_hidden, dw, chain, view(ends.data(), {1}), g, g_entropy};
-  linear_logp_backward(cpp_, args, back);
+  LinearLogpBackwardArgs back{args, d_hidden, dw, chain, view(ends.data(), {1}), g, g_entropy};
+  linear_logp_backward(cpp_, back);
   back.d_hidden = d_hidden_c;
   back.dw = dw_c;
   back.chain = chain_c;
   auto back_call = to_c(back);
-  ASSERT_EQ(rlk_linear_logp_backward(c_, &call.args, &back_call.args), RLK_OK);
+  back_call.args.forward = &call.args;
+  ASSERT_EQ(rlk_linear_logp_backward(c_, &back_call.args), RLK_OK) << rlk_last_error(c_);
   EXPECT_TRUE(same_bits(d_hidden, d_hidden_c));
   EXPECT_TRUE(same_bits(dw, dw_c));
   EXPECT_TRUE(same_bits(chain, chain_c));
   survives(
       [&](const rlk_linear_logp_backward_args& a) {
-        return rlk_linear_logp_backward(c_, &call.args, &a);
+        return rlk_linear_logp_backward(c_, &a);
       },
       back_call, {"g_entropy"});
   rlk_packed_weight* packed = nullptr;  // of the head, not of its transpose
@@ -411,7 +437,7 @@ TEST_F(CApi, LinearLogpIsTheCppOne) {
   ASSERT_EQ(rlk_pack_weight(c_, &pack), RLK_OK);
   call.args.packed_backward = packed;
   const Tensor before = dw_c;
-  if (rlk_linear_logp_backward(c_, &call.args, &back_call.args) != RLK_OK) {
+  if (rlk_linear_logp_backward(c_, &back_call.args) != RLK_OK) {
     EXPECT_NE(std::string(rlk_last_error(c_)).find("packed_backward"), std::string::npos);
     EXPECT_TRUE(same_bits(before, dw_c));
   }  // the backend of this machine may pack nothing
@@ -421,20 +447,45 @@ TEST_F(CApi, LinearLogpIsTheCppOne) {
        {INT64_MIN, std::int64_t{-1}, std::int64_t{129}, INT64_MAX}) {
     call.args.vocab_size = vocab_size;
     EXPECT_EQ(rlk_linear_logp(c_, &call.args), RLK_ERROR_SHAPE);
-    EXPECT_EQ(rlk_linear_logp_backward(c_, &call.args, &back_call.args), RLK_ERROR_SHAPE);
+    EXPECT_EQ(rlk_linear_logp_backward(c_, &back_call.args), RLK_ERROR_SHAPE);
   }
 }
 
-TEST_F(CApi, GrpoLossIsTheCppOne) {
-  Tensor g = f32({4}, 1), pg_loss = f32({4}, 2), kl = f32({4}, 3), ratio = f32({4}, 4);
+TEST_F(CApi, GroupAdvantagesAreTheCppOnes) {
+  Tensor advantages = f32({6}, 1), rewards(DType::kF64, {6});
+  for (int i = 0; i < 6; ++i) rewards.data<double>()[i] = 0.1 * i * i;
+  const GroupAdvantagesArgs args{advantages, rewards, 3, 1e-6, 1};
+  same(group_advantages, rlk_group_advantages, args);
+  auto call = to_c(args);
+  call.args.group_size = 0;
+  EXPECT_EQ(rlk_group_advantages(c_, &call.args), RLK_ERROR_SHAPE);
+}
+
+TEST_F(CApi, TheLossesAreTheCppOnes) {
+  Tensor g = f32({4}, 1), pg_loss = f32({4}, 2), kl_value = f32({4}, 3), r = f32({4}, 4);
   Tensor logp = f32({4}, 5), old = f32({4}, 6), ref = f32({4}, 7), advantage = f32({4}, 8);
   const Tensor weight = f32_tensor({0.25f, 0, 0.25f, 0.5f});
-  const GrpoLossArgs args{g,         pg_loss, kl,   ratio, logp,  old,    ref,
-                          advantage, weight,  0.8f, 1.2f,  0.01f, Kl::kK3};
+  same(ratio, rlk_ratio, RatioArgs{r, logp, old, weight}, {"weight"});
+  const KlArgs kl_args{kl_value, g, logp, ref, weight, Kl::kK3};
+  same(kl, rlk_kl, kl_args, {"slope", "weight"});
+  auto kl_call = to_c(kl_args);
+  kl_call.args.kl_type = RLK_KL_NONE;
+  EXPECT_EQ(rlk_kl(c_, &kl_call.args), RLK_ERROR_INVALID_ARGUMENT);
+
+  const GrpoLossArgs args{g,         pg_loss, kl_value, r,    logp,  old,    ref,
+                          advantage, weight,  0.8f,     1.2f, 0.01f, Kl::kK3};
   same(grpo_loss, rlk_grpo_loss, args, {"pg_loss", "kl", "ratio"});
   auto call = to_c(args);
   call.args.kl_type = 4;
   EXPECT_EQ(rlk_grpo_loss(c_, &call.args), RLK_ERROR_INVALID_ARGUMENT);
+
+  Tensor g_value = f32({4}, 9), v_loss = f32({4}, 10), g_entropy = f32({4}, 11);
+  Tensor value = f32({4}, 12), old_value = f32({4}, 13), returns = f32({4}, 14);
+  PpoLossArgs ppo{args, g_value, v_loss, g_entropy, value, old_value, returns, 0.2f, 0.5f, 0.01f};
+  same(ppo_loss, rlk_ppo_loss, ppo, {"pg_loss", "kl", "ratio", "v_loss", "g_entropy"});
+  ppo.value_clip = -1;
+  const auto ppo_call = to_c(ppo);
+  EXPECT_EQ(rlk_ppo_loss(c_, &ppo_call.args), RLK_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_F(CApi, TheOptimizerIsTheCppOne) {

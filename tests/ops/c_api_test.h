@@ -24,15 +24,21 @@
   X(attention_backward, rlk_attention_backward_args)             \
   X(logprob, rlk_logprob_args)                                   \
   X(logprob_backward, rlk_logprob_backward_args)                 \
+  X(log_softmax, rlk_log_softmax_args)                           \
+  X(log_softmax_backward, rlk_log_softmax_backward_args)         \
   X(sample, rlk_sample_args)                                     \
   X(linear_logp, rlk_linear_logp_args)                           \
+  X(linear_logp_backward, rlk_linear_logp_backward_args)         \
+  X(group_advantages, rlk_group_advantages_args)                 \
+  X(ratio, rlk_ratio_args)                                       \
+  X(kl, rlk_kl_args)                                             \
   X(grpo_loss, rlk_grpo_loss_args)                               \
+  X(ppo_loss, rlk_ppo_loss_args)                                 \
   X(grad_norm, rlk_grad_norm_args)                               \
   X(adamw, rlk_adamw_args)
 
 #define C_API_STRUCTS(X)                                 \
   C_API_OPS(X)                                           \
-  X(linear_logp_backward, rlk_linear_logp_backward_args) \
   X(tensor, rlk_tensor)                                  \
   X(kv_view, rlk_kv_view)                                \
   X(sampling_params, rlk_sampling_params)                \

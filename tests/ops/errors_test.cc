@@ -49,7 +49,7 @@ TEST_F(OpErrors, EmbeddingNamesTheTokenAndItsId) {
   Tensor narrow = bf({3, 7});
   refused(embedding, EmbeddingArgs{narrow, table, ids}, ErrorCode::kShape,
           {"y has shape [3, 7]", "[3, 8]"});
-  refused(embedding, EmbeddingArgs{y, f32({10, 8}), ids}, ErrorCode::kDtype, {"table", "BF16"});
+  refused(embedding, EmbeddingArgs{y, f32({10, 8}), ids}, ErrorCode::kDtype, {"y is BF16", "F32"});
 }
 
 TEST_F(OpErrors, RmsNormNamesTheArgument) {
@@ -67,8 +67,11 @@ TEST_F(OpErrors, RmsNormNamesTheArgument) {
   a.w.data = nullptr;
   refused(rms_norm, a, ErrorCode::kInvalidArgument, {"rms_norm", "w is absent"});
   a = good;
-  a.x.layout.stride[2] = 2;
-  refused(rms_norm, a, ErrorCode::kShape, {"rms_norm", "x has stride 2"});
+  a.residual = x;
+  refused(rms_norm, a, ErrorCode::kShape, {"rms_norm", "residual_out"});
+  a = good;
+  a.residual_out = y;
+  refused(rms_norm, a, ErrorCode::kShape, {"rms_norm", "residual has shape"});
   x.data<bf16>()[16 * 3] = numerics::to_bf16(INFINITY);
   refused(rms_norm, good, ErrorCode::kNonFinite, {"rms_norm", "row 3", "not finite"});
 }
@@ -97,6 +100,10 @@ TEST_F(OpErrors, GemmNamesTheArgument) {
   Tensor ints(DType::kI32, {4, 6});
   args.c = ints;
   refused(gemm, args, ErrorCode::kDtype, {"gemm", "c is"});
+  args = good;
+  Tensor wide = f32({6, 32});
+  args.b = wide;  // a is bf16
+  refused(gemm, args, ErrorCode::kDtype, {"gemm", "b is F32", "BF16"});
   Tensor narrow = bf({5, 32});
   PackedWeight packed;
   pack_weight(ctx_, {&packed, narrow});
@@ -277,10 +284,24 @@ TEST_F(OpErrors, LossAndOptimizerRefuseWhatIsNotFinite) {
   refused(grad_norm, GradNormArgs{&norm, &view, 1}, ErrorCode::kNonFinite, {"grad_norm"});
 }
 
+TEST_F(OpErrors, RowOperatorsTakeF32AndAnyStrideButOneTypePerCall) {
+  Tensor a(DType::kF32, {3, 8}), b(DType::kF32, {3, 8}), y(DType::kF32, {3, 8});
+  residual_add(ctx_, {y, a, b});
+  TensorView narrow = y;
+  narrow.layout = Layout{2, 3};
+  narrow.layout.stride = {8, 2, 0, 0};
+  residual_add(ctx_, {narrow, narrow, narrow});
+  Tensor half(DType::kBF16, {3, 8}), ids(DType::kI32, {3, 8});
+  refused(residual_add, ResidualAddArgs{y, a, half}, ErrorCode::kDtype, {"b is BF16", "F32"});
+  refused(residual_add, ResidualAddArgs{half, a, b}, ErrorCode::kDtype, {"y is BF16", "F32"});
+  refused(residual_add, ResidualAddArgs{ids, ids, ids}, ErrorCode::kDtype,
+          {"a is I32", "BF16 or F32"});
+}
+
 TEST(Context, RefusesModesAndProfilesThatAreNotThere) {
   Contract contract;
   contract.profile = Profile::kSm90;
-  expect_error(ErrorCode::kNotAvailable, {"sm90", "portable"},
+  expect_error(ErrorCode::kNotAvailable, {"sm90", "does not run it"},
                [&] { Context(contract, all_ops(Mode::kStrict), 1); });
   contract = {};
   contract.kv_block = 17;

@@ -25,7 +25,8 @@ TEST(AdvantageGolden, IsWithinOneRounding) {
       const auto n = static_cast<std::int64_t>(rewards.size());
       if (n <= ddof) continue;  // refused
       std::vector<float> actual(rewards.size());
-      group_advantages(actual, rewards, n, c.at("eps").get<double>(), ddof);
+      Context ctx({}, all_ops(Mode::kStrict), 1);
+      group_advantages(ctx, actual, rewards, n, c.at("eps").get<double>(), ddof);
       for (std::size_t i = 0; i < rewards.size(); ++i, ++compared) {
         const double expected = c.at("advantages")[g][i];
         EXPECT_NEAR(actual[i], expected, relative * std::abs(expected)) << g << " " << i;

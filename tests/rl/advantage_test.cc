@@ -16,7 +16,8 @@ namespace {
 std::vector<float> advantages(const std::vector<double>& rewards, std::int64_t group_size,
                               double eps = 1e-6, int ddof = 1) {
   std::vector<float> out(rewards.size(), -7.0f);
-  group_advantages(out, rewards, group_size, eps, ddof);
+  Context ctx({}, all_ops(Mode::kStrict), 1);
+  group_advantages(ctx, out, rewards, group_size, eps, ddof);
   return out;
 }
 
@@ -93,7 +94,8 @@ TEST(Advantage, RefusesSizesThatDoNotFit) {
   EXPECT_EQ(code_of({1, 2, 3}, 0, 0, 1), ErrorCode::kShape);
   std::vector<float> room(2);
   const std::vector<double> rewards = {1, 2, 3};
-  EXPECT_THROW(group_advantages(room, rewards, 3, 0, 1), Error);
+  Context ctx({}, all_ops(Mode::kStrict), 1);
+  EXPECT_THROW(group_advantages(ctx, room, rewards, 3, 0, 1), Error);
 }
 
 TEST(Advantage, RefusesOptionsOutsideTheirRange) {

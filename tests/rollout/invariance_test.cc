@@ -13,8 +13,8 @@ const std::vector<Completion>& expected() {
 
 TEST(RolloutInvariance, TheReferenceAndEveryInstructionSetAgreeForAnyThreadCount) {
   for (const KernelTable* kernels : backends()) {
-    for (int num_threads : {1, 2, 3, 4}) {
-      if (kernels == &reference_kernels() && num_threads > 1) continue;  // it has one thread
+    const bool best = kernels == &cpu_kernels();
+    for (int num_threads : best ? std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8} : std::vector<int>{2}) {
       RolloutSetup setup;
       setup.kernels = kernels;
       setup.num_threads = num_threads;
@@ -48,6 +48,21 @@ TEST(RolloutInvariance, NeighboursAndTheirOrderDoNotMatter) {
   EXPECT_TRUE(same_completions(out, expected()));
 }
 
+TEST(RolloutInvariance, ARequestInABatchOf1To257GivesTheSame) {
+  const Completion wanted = generate({}, {request(1, 40, 30)})[0];
+  for (std::uint64_t n : {2, 3, 8, 17, 64, 257}) {
+    RolloutSetup setup;
+    setup.options.max_num_seqs = static_cast<std::int64_t>(n);
+    setup.options.max_num_batched_tokens = 4096;
+    setup.options.num_pages = 2000;
+    std::vector<Request> requests;
+    for (std::uint64_t i = 0; i < n; ++i) {
+      requests.push_back(i == n / 2 ? request(1, 40, 30) : request(100 + i, 5, 10));
+    }
+    EXPECT_TRUE(same_completion(generate(setup, requests)[n / 2], wanted)) << n;
+  }
+}
+
 TEST(RolloutInvariance, SeatsDoNotMatter) {
   for (std::int64_t seats : {1, 2, 3}) {
     RolloutSetup setup;
@@ -67,7 +82,7 @@ TEST(RolloutInvariance, PrefillInChunksOfAnySizeGivesTheSame) {
 }
 
 TEST(RolloutInvariance, ThePageSizeDoesNotMatter) {
-  for (std::int64_t page_size : {1, 8, 16, 64}) {
+  for (std::int64_t page_size : {1, 8, 16, 32, 64, 128, 256}) {
     RolloutSetup setup;
     setup.options.page_size = page_size;
     EXPECT_TRUE(same_completions(generate(setup, mixed_requests()), expected())) << page_size;
@@ -107,6 +122,24 @@ TEST(RolloutInvariance, APrefixCacheHitGivesTheSameAsAColdRun) {
     RolloutStats stats;
     EXPECT_TRUE(same_completions(generate({}, {first, second}, &stats), wanted)) << prompt_len;
     EXPECT_EQ(stats.num_prefix_hits, (prompt_len - 1) / 16) << prompt_len;
+  }
+}
+
+TEST(RolloutInvariance, AHitEndsAtAnyPageBoundary) {
+  for (std::int64_t page_size : {1, 8, 32}) {
+    for (std::int64_t prompt_len : {15, 16, 17, 32, 33}) {
+      const Request first = request(1, prompt_len, 4);
+      Request second = request(2, prompt_len + 9, 30);  // goes on otherwise
+      std::copy(first.prompt_token_ids.begin(), first.prompt_token_ids.end(),
+                second.prompt_token_ids.begin());
+      RolloutSetup setup;
+      setup.options.page_size = page_size;
+      TestEngine t(setup);
+      t.engine.generate({first});
+      EXPECT_TRUE(same_completion(t.engine.generate({second})[0], generate({}, {second})[0]))
+          << prompt_len << ", pages of " << page_size;
+      EXPECT_GE(t.engine.stats().num_prefix_hits, prompt_len / page_size);
+    }
   }
 }
 

@@ -3,7 +3,9 @@
 
 #include "rlk/ops/logprob.h"
 #include "tests/io/error_matchers.h"
+#include "tests/model/wrong_kernels.h"
 #include "tests/rollout/rollout_data.h"
+#include "tests/trainer/completion_sample.h"
 #include "tests/trainer/trainer_data.h"
 
 namespace rlk::test {
@@ -26,15 +28,7 @@ const std::vector<Completion>& recorded() {
 std::vector<TrainSample> samples_of(const std::vector<Completion>& completions) {
   std::vector<TrainSample> out;
   for (std::size_t i = 0; i < completions.size(); ++i) {
-    const Completion& c = completions[i];
-    TrainSample s;
-    s.token_ids = c.prompt_token_ids;
-    s.token_ids.insert(s.token_ids.end(), c.token_ids.begin(), c.token_ids.end());
-    s.prompt_len = static_cast<std::int64_t>(c.prompt_token_ids.size());
-    s.sampling = requests()[i].sampling;
-    s.old_logprobs = c.logprobs;
-    s.active.assign(c.token_ids.size(), 1);
-    out.push_back(std::move(s));
+    out.push_back(sample_of(completions[i], requests()[i].sampling));
   }
   return out;
 }
@@ -131,6 +125,30 @@ TEST(AgreementTwin, ATrainerUnderAnotherContractScoresOtherBytes) {
   differs("kv_block", [](Contract& c) { c.kv_block = 64; });
   differs("kv_split", [](Contract& c) { c.kv_split = 128; });
   differs("leaves", [](Contract& c) { c.leaves = 8; });
+}
+
+TEST(AgreementTwin, ATrainerWithOtherRoundingsScoresOtherBytes) {
+  const KernelTable residual =
+      with_kernel<ResidualAddArgs>(&KernelTable::residual_add, &residual_in_f32);
+  const KernelTable products = wrong_gemm<&vectors_split_k>();
+  for (const KernelTable* kernels : {&residual, &products}) {
+    TrainerSetup setup;
+    setup.kernels = kernels;
+    TestTrainer t(setup);
+    EXPECT_FALSE(same_logprobs(t.trainer.score(samples_of(recorded())), rollout_logprobs()));
+  }
+}
+
+TEST(AgreementTwin, TheWeightsOfTheNextVersionScoreOtherBytes) {
+  TrainerSetup setup = without_kl();
+  setup.options.optimizer.learning_rate = 1e-4;
+  TestTrainer t(setup);
+  std::vector<TrainSample> samples{samples_of(recorded())[0]};
+  samples[0].advantage = 1;
+  t.trainer.accumulate(samples);
+  EXPECT_TRUE(same_bytes(t.trainer.score(samples)[0], recorded()[0].logprobs));
+  t.trainer.apply();
+  EXPECT_FALSE(same_bytes(t.trainer.score(samples)[0], recorded()[0].logprobs));
 }
 
 TEST(AgreementTwin, AProductionTrainerScoresOtherBytes) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/model/wrong_kernels.h"
 #include "tests/trainer/trainer_data.h"
 
 namespace rlk::test {
@@ -39,7 +40,7 @@ TEST(GradientInvariance, AnyCutIntoMicroBatchesGivesTheSame) {
 TEST(GradientInvariance, TheReferenceAndEveryInstructionSetAgreeForAnyThreadCount) {
   for (const KernelTable* kernels : backends()) {
     const bool best = kernels == &cpu_kernels();
-    for (int num_threads : best ? std::vector<int>{1, 2, 3, 4} : std::vector<int>{2}) {
+    for (int num_threads : best ? std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8} : std::vector<int>{2}) {
       TrainerSetup setup;
       setup.kernels = kernels;
       setup.num_threads = num_threads;
@@ -47,6 +48,22 @@ TEST(GradientInvariance, TheReferenceAndEveryInstructionSetAgreeForAnyThreadCoun
       EXPECT_TRUE(same_result(result, expected()))
           << kernels->backend << ", " << num_threads << " threads";
     }
+  }
+}
+
+// The rows of every product are those of 1 to 257 samples.
+TEST(GradientInvariance, MicroBatchesOf1To257SamplesGiveTheSame) {
+  std::vector<TrainSample> samples;
+  for (std::uint64_t i = 0; i < 257; ++i) {
+    samples.push_back(train_sample(3, 3, i % 2 ? 1.0f : -0.5f, 100 + i));
+  }
+  TrainerSetup setup;
+  setup.config.num_hidden_layers = 2;
+  PassResult wanted = run_pass(setup, samples);
+  for (std::int64_t n : {1, 2, 3, 8, 17, 64}) {
+    setup.options.micro_batch_tokens = 6 * n;
+    PassResult result = run_pass(setup, samples);
+    EXPECT_TRUE(same_result(result, wanted)) << n;
   }
 }
 
@@ -122,6 +139,18 @@ TEST(GradientInvariance, AGroupThatClosesInAMicroBatchWithoutResponsesIsClosed) 
   EXPECT_TRUE(same_result(result, wanted));
 }
 
+// Two groups that end at one row of the head: the second adds nothing.
+TEST(GradientInvariance, GroupsWithoutResponsesBehindAnotherAddNothing) {
+  const std::vector<TrainSample> samples{train_sample(40, 30, 1.0f, 31), train_sample(70, 0, 0, 32),
+                                         train_sample(70, 0, 0, 33), train_sample(8, 32, -1, 34)};
+  TrainerSetup setup;
+  setup.config.tie_word_embeddings = false;
+  PassResult whole = run_pass(setup, samples);
+  setup.options.micro_batch_tokens = 1;
+  PassResult cut = run_pass(setup, samples);
+  EXPECT_TRUE(same_result(cut, whole));
+}
+
 TEST(GradientInvariance, AFewStepsGiveTheSameWeights) {
   const auto weights_after_steps = [](std::int64_t micro_batch_tokens, int num_threads) {
     TrainerSetup setup;
@@ -168,6 +197,43 @@ TEST(GradientTwin, AnotherContractFieldGivesOtherBytes) {
   differs("token_block", true, [](Contract& c) { c.token_block = 64; });
   differs("leaves", false, [](Contract& c) { c.leaves = 8; });
   differs("kv_block", false, [](Contract& c) { c.kv_block = 16; });
+}
+
+// What two plans make of the batch record with wrong kernels: log-probabilities and gradient.
+void expect_other_gradient(const KernelTable& kernels, const TrainerSetup& one,
+                           const TrainerSetup& other) {
+  std::vector<PassResult> results;
+  for (TrainerSetup setup : {one, other}) {
+    setup.kernels = &kernels;
+    results.push_back(run_pass(setup, batch_record()));
+  }
+  EXPECT_TRUE(same_logprobs(results[0].pass.logprobs, results[1].pass.logprobs));
+  EXPECT_FALSE(same_bits(results[0].gradient, results[1].gradient));
+}
+
+TEST(GradientTwin, GroupsThatEndWithTheMicroBatchDependOnTheMicroBatches) {
+  TrainerSetup whole, cut;
+  cut.options.micro_batch_tokens = 100;
+  expect_other_gradient(with_kernel<GemmBackwardWeightArgs>(&KernelTable::gemm_backward_weight,
+                                                            &groups_end_with_the_call),
+                        whole, cut);
+}
+
+TEST(GradientTwin, ThreadsThatAddTheirPartsDependOnTheThreads) {
+  TrainerSetup one, three;
+  three.num_threads = 3;
+  expect_other_gradient(with_kernel<GemmBackwardWeightArgs>(&KernelTable::gemm_backward_weight,
+                                                            &threads_add_their_parts),
+                        one, three);
+}
+
+TEST(GradientTwin, InputGradientsThatMeetInBf16GiveOtherBytes) {
+  TrainerSetup setup;
+  const KernelTable wrong = with_kernel<GemmArgs>(&KernelTable::gemm, &input_gradients_add_in_bf16);
+  setup.kernels = &wrong;
+  PassResult result = run_pass(setup, batch_record());
+  EXPECT_TRUE(same_logprobs(result.pass.logprobs, expected().pass.logprobs));
+  EXPECT_FALSE(same_bits(result.gradient, expected().gradient));
 }
 
 TEST(GradientTwin, SlotsMergedByALeftFoldGiveOtherBytes) {

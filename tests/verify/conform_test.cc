@@ -87,7 +87,8 @@ TEST(Conform, SaysWhichBackendsThereAre) {
                [] { find_backend("cpu.sse"); });
   Contract contract;
   contract.profile = Profile::kSm90;
-  expect_error(ErrorCode::kNotAvailable, {"portable"}, [&] { conform({.contract = contract}); });
+  expect_error(ErrorCode::kNotAvailable, {"sm90", cpu_kernels().backend},
+               [&] { conform({.contract = contract}); });
 }
 
 TEST(ConformInvariance, TheDigestIsThatOfEveryInstructionSetAndThreadCount) {

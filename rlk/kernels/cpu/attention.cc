@@ -1,12 +1,13 @@
 #include "rlk/kernels/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "rlk/core/error.h"
-#include "rlk/kernels/cpu/attention_isa.h"
+#include "rlk/kernels/cpu/attention_rows.h"
+#include "rlk/kernels/cpu/storage.h"
 #include "rlk/kernels/cpu/table.h"
+#include "rlk/kernels/reference/softmax_scale.h"
 
 namespace rlk::cpu {
 namespace {
@@ -14,21 +15,6 @@ namespace {
 // Rows per tile: enough to pay for widening a block of keys and values, few enough to stay in
 // cache.
 constexpr std::int64_t kTileRows = 8 * kAttentionRows;
-
-// Tiles of at most so many rows are bound by memory, not by arithmetic.
-constexpr std::int64_t kDecodeRows = 8;
-
-std::int64_t padded(std::int64_t n) {
-  return (n + kAttentionPad - 1) / kAttentionPad * kAttentionPad;
-}
-
-// Leading dimension for rows of n numbers: an odd count of cache lines, so that a column of rows
-// spreads over all sets of the cache.
-std::int64_t leading(std::int64_t n) { return (padded(n) / kAttentionPad | 1) * kAttentionPad; }
-
-const std::uint16_t* bf16_row(const ConstTensorView& x, std::int64_t row, std::int64_t head) {
-  return &x.at<bf16>(row, head)->bits;
-}
 
 struct Shape {
   std::int64_t group;  // query heads per KV head
@@ -38,17 +24,11 @@ struct Shape {
   std::int64_t kv_split;
   std::int64_t tile_queries;
   std::int64_t task_heads;  // KV heads that a task works on side by side
+  bool by_split;            // a task is one split of a tile, not all
   float c;
 
   std::int64_t tile_rows() const { return tile_queries * group; }
-  std::int64_t tasks_per_tile() const { return (kv_heads + task_heads - 1) / task_heads; }
-};
-
-// Where the keys and values of a block lie.
-struct KvRows {
-  const std::uint16_t** k;  // [kv_block]
-  const std::uint16_t** v;  // [kv_block]
-  int n;
+  std::int64_t parts() const { return (kv_heads + task_heads - 1) / task_heads; }
 };
 
 // The tile of one KV head.
@@ -60,21 +40,25 @@ struct Head {
 };
 
 // Scratch of one thread.
+template <typename T>
 struct Scratch {
-  Head* heads;  // [task_heads]
-  KvRows kv;
-  KvRows next_kv;
-  int* visible;                  // [tile_rows]
-  const std::uint16_t** q_rows;  // [tile_rows]
-  std::uint16_t** y_rows;        // [tile_rows]
-  float* lse;                    // [tile_rows]
+  Head* heads;        // [task_heads]
+  const T** k;        // [kv_block], rows of the first head
+  const T** v;        // [kv_block]
+  const T** ahead_k;  // [kv_block], rows of the next block
+  const T** ahead_v;  // [kv_block]
+  int* visible;       // [tile_rows]
+  const T** q_rows;   // [tile_rows]
+  T** y_rows;         // [tile_rows]
+  float* lse;         // [tile_rows]
 };
 
 SoftmaxState take_state(Workspace::Frame& frame, std::int64_t rows, std::int64_t ld) {
   return {frame.take<float>(rows), frame.take<float>(rows), frame.take<float>(rows * ld)};
 }
 
-Scratch take_scratch(Workspace::Frame& frame, const Shape& shape, std::int64_t keys) {
+template <typename T>
+Scratch<T> take_scratch(Workspace::Frame& frame, const Shape& shape, std::int64_t keys) {
   const std::int64_t rows = padded(shape.tile_rows());
   keys = padded(std::min(keys, shape.kv_block));
   AttentionTile tile{};
@@ -86,7 +70,7 @@ Scratch take_scratch(Workspace::Frame& frame, const Shape& shape, std::int64_t k
   tile.v = frame.take<float>(keys * tile.ld);
   tile.s = frame.take<float>(std::min<std::int64_t>(rows, kAttentionRows) * tile.lds);
 
-  Scratch s;
+  Scratch<T> s;
   s.heads = frame.take<Head>(shape.task_heads);
   for (std::int64_t h = 0; h < shape.task_heads; ++h) {
     Head& head = s.heads[h];
@@ -97,21 +81,21 @@ Scratch take_scratch(Workspace::Frame& frame, const Shape& shape, std::int64_t k
     head.total = take_state(frame, rows, tile.ld);
     head.split = take_state(frame, rows, tile.ld);
   }
-  for (KvRows* kv : {&s.kv, &s.next_kv}) {
-    kv->k = frame.take<const std::uint16_t*>(keys);
-    kv->v = frame.take<const std::uint16_t*>(keys);
-  }
+  s.k = frame.take<const T*>(keys);
+  s.v = frame.take<const T*>(keys);
+  s.ahead_k = frame.take<const T*>(keys);
+  s.ahead_v = frame.take<const T*>(keys);
   s.visible = frame.take<int>(rows);
-  s.q_rows = frame.take<const std::uint16_t*>(rows);
-  s.y_rows = frame.take<std::uint16_t*>(rows);
+  s.q_rows = frame.take<const T*>(rows);
+  s.y_rows = frame.take<T*>(rows);
   s.lse = frame.take<float>(rows);
   return s;
 }
 
-// The rows of k and v that hold positions [begin, end) of sequence s; none where begin >= end.
+// The rows of k and v that hold positions [begin, end) of sequence s.
+template <typename T>
 void find_kv(const KvView& kv, std::int64_t s, std::int64_t kv_head, std::int64_t begin,
-             std::int64_t end, KvRows& rows) {
-  rows.n = static_cast<int>(std::max<std::int64_t>(0, end - begin));
+             std::int64_t end, const T** k, const T** v) {
   for (std::int64_t i = 0; begin < end;) {
     std::int64_t row;
     std::int64_t run_end = end;
@@ -123,11 +107,9 @@ void find_kv(const KvView& kv, std::int64_t s, std::int64_t kv_head, std::int64_
     } else {
       row = *kv.kv_start.at<std::int32_t>(s) + begin;
     }
-    const std::uint16_t* k = bf16_row(kv.k, row, kv_head);
-    const std::uint16_t* v = bf16_row(kv.v, row, kv_head);
-    for (; begin < run_end; ++begin, ++i, k += kv.k.stride(0), v += kv.v.stride(0)) {
-      rows.k[i] = k;
-      rows.v[i] = v;
+    for (; begin < run_end; ++begin, ++i, ++row) {
+      k[i] = row_at<T>(kv.k, row, kv_head);
+      v[i] = row_at<T>(kv.v, row, kv_head);
     }
   }
 }
@@ -135,18 +117,32 @@ void find_kv(const KvView& kv, std::int64_t s, std::int64_t kv_head, std::int64_
 // The queries of one tile: rows [token, token + queries) of q, the first at `position`, and the
 // KV heads [first_head, last_head).
 struct Queries {
+  std::int64_t tile;
   std::int64_t sequence;
   std::int64_t token;
   std::int64_t position;
   std::int64_t queries;
   std::int64_t first_head;
   std::int64_t last_head;
+
+  std::int64_t end() const { return position + queries; }
+  std::int64_t heads() const { return last_head - first_head; }
+};
+
+// One call of forward: what every task reads.
+template <typename T>
+struct Call {
+  Exec& exec;
+  const AttentionArgs& args;
+  const AttentionIsa<T>& isa;
+  const Shape& shape;
 };
 
 // Sets scratch.visible to the keys in [begin, begin + n) that each row sees; returns the first row
 // that sees one.
+template <typename T>
 int find_visible(const Shape& shape, const Queries& at, std::int64_t begin, std::int64_t n,
-                 Scratch& scratch) {
+                 Scratch<T>& scratch) {
   int first = 0;
   int* visible = scratch.visible;
   for (std::int64_t i = 0; i < at.queries; ++i) {
@@ -158,78 +154,102 @@ int find_visible(const Shape& shape, const Queries& at, std::int64_t begin, std:
 }
 
 // One block for every head of the task in turn. Meanwhile the next block, all heads of a position
-// together as they lie, comes closer: a slice of it during each head.
-void run_block(const AttentionArgs& args, const AttentionIsa& isa, const Shape& shape,
-               const Queries& at, std::int64_t block, bool first_split, Scratch& scratch) {
-  const std::int64_t end = at.position + at.queries;
-  const std::int64_t block_end = std::min(block + shape.kv_block, end);
-  const std::int64_t next_end = std::min(block_end + shape.kv_block, end);
-  const std::int64_t heads = at.last_head - at.first_head;
-  const int first = find_visible(shape, at, block, block_end - block, scratch);
-  KvRows& next = scratch.next_kv;
-  find_kv(args.kv, at.sequence, at.first_head, block_end, next_end, next);
-  for (std::int64_t h = 0; h < heads; ++h) {
-    KvRows& kv = scratch.kv;
-    find_kv(args.kv, at.sequence, at.first_head + h, block, block_end, kv);
-    const std::int64_t slice = next.n * h / heads;  // of the keys and values to ask for
-    const Head& head = scratch.heads[h];
-    isa.add_block(
-        head.tile, first_split ? head.total : head.split, first,
-        {kv.k, kv.v, kv.n, scratch.visible, next.k + slice, next.v + slice,
-         static_cast<int>(next.n * (h + 1) / heads - slice), static_cast<int>(heads * shape.d)});
+// together as they lie, comes closer: a slice of it during each head. state(h) is the state of head
+// h of the task.
+template <typename T, typename StateOf>
+void run_block(const Call<T>& call, const Queries& at, std::int64_t block, const StateOf& state,
+               Scratch<T>& scratch) {
+  const Shape& shape = call.shape;
+  const KvView& kv = call.args.kv;
+  const std::int64_t block_end = std::min(block + shape.kv_block, at.end());
+  const std::int64_t next_end = std::min(block_end + shape.kv_block, at.end());
+  const std::int64_t ahead = std::max<std::int64_t>(0, next_end - block_end);
+  const int n = static_cast<int>(block_end - block);
+  const int first = find_visible(shape, at, block, n, scratch);
+  find_kv(kv, at.sequence, at.first_head, block, block_end, scratch.k, scratch.v);
+  find_kv(kv, at.sequence, at.first_head, block_end, next_end, scratch.ahead_k, scratch.ahead_v);
+  for (std::int64_t h = 0; h < at.heads(); ++h) {
+    const std::int64_t slice = ahead * h / at.heads();
+    call.isa.add_block(scratch.heads[h].tile, state(h), first,
+                       {{scratch.k, h * kv.k.stride(1)},
+                        {scratch.v, h * kv.v.stride(1)},
+                        n,
+                        scratch.visible,
+                        scratch.ahead_k + slice,
+                        scratch.ahead_v + slice,
+                        static_cast<int>(ahead * (h + 1) / at.heads() - slice),
+                        static_cast<int>(at.heads() * shape.d)});
   }
 }
 
-void run_splits(const AttentionArgs& args, const AttentionIsa& isa, const Shape& shape,
-                const Queries& at, Scratch& scratch) {
-  const std::int64_t heads = at.last_head - at.first_head;
-  const std::int64_t end = at.position + at.queries;
-  for (std::int64_t split = 0; split < end; split += shape.kv_split) {
-    const std::int64_t split_end = std::min(split + shape.kv_split, end);
-    const int first = find_visible(shape, at, split, 1, scratch);
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const Head& head = scratch.heads[h];
-      isa.begin_split(head.tile, split == 0 ? head.total : head.split, first);
-    }
-    for (std::int64_t block = split; block < split_end; block += shape.kv_block) {
-      run_block(args, isa, shape, at, block, split == 0, scratch);
-    }
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const Head& head = scratch.heads[h];
-      isa.end_split(head.tile, split == 0 ? head.total : head.split, first);
-      if (split > 0) isa.fold(head.tile, head.total, head.split, first);
-    }
+template <typename T, typename StateOf>
+void run_split(const Call<T>& call, const Queries& at, std::int64_t split, const StateOf& state,
+               Scratch<T>& scratch) {
+  const std::int64_t split_end = std::min(split + call.shape.kv_split, at.end());
+  const int first = find_visible(call.shape, at, split, 1, scratch);
+  for (std::int64_t h = 0; h < at.heads(); ++h) {
+    call.isa.begin_split(scratch.heads[h].tile, state(h), first);
+  }
+  for (std::int64_t block = split; block < split_end; block += call.shape.kv_block) {
+    run_block(call, at, block, state, scratch);
+  }
+  for (std::int64_t h = 0; h < at.heads(); ++h) {
+    call.isa.end_split(scratch.heads[h].tile, state(h), first);
   }
 }
 
-void begin_head(const AttentionArgs& args, const AttentionIsa& isa, const Shape& shape,
-                const Queries& at, std::int64_t kv_head, Scratch& scratch) {
-  Head& head = scratch.heads[kv_head - at.first_head];
-  head.tile.rows = static_cast<int>(at.queries * shape.group);
-  for (std::int64_t i = 0, r = 0; i < at.queries; ++i) {
-    for (std::int64_t h = 0; h < shape.group; ++h, ++r) {
-      scratch.q_rows[r] = bf16_row(args.q, at.token + i, kv_head * shape.group + h);
+template <typename T>
+void begin_tile(const Call<T>& call, const Queries& at, Scratch<T>& scratch) {
+  const std::int64_t group = call.shape.group;
+  for (std::int64_t h = 0; h < at.heads(); ++h) {
+    Head& head = scratch.heads[h];
+    head.tile.rows = static_cast<int>(at.queries * group);
+    for (std::int64_t r = 0; r < head.tile.rows; ++r) {
+      scratch.q_rows[r] =
+          row_at<T>(call.args.q, at.token + r / group, (at.first_head + h) * group + r % group);
       head.tile.fault[r] = 0;
     }
+    call.isa.widen_rows(head.q, head.tile.ld, {scratch.q_rows, 0}, head.tile.rows, call.shape.d);
   }
-  isa.widen_rows(head.q, head.tile.ld, scratch.q_rows, head.tile.rows, shape.d);
 }
 
-void end_head(Exec& exec, const AttentionArgs& args, const AttentionIsa& isa, const Shape& shape,
-              const Queries& at, std::int64_t kv_head, Scratch& scratch) {
-  const Head& head = scratch.heads[kv_head - at.first_head];
-  const std::int64_t first_head = kv_head * shape.group;
-  for (std::int64_t i = 0, r = 0; i < at.queries; ++i) {
-    for (std::int64_t h = 0; h < shape.group; ++h, ++r) {
-      scratch.y_rows[r] = &args.y.at<bf16>(at.token + i, first_head + h)->bits;
+template <typename T>
+void report_faults(const Call<T>& call, const Queries& at, const Scratch<T>& scratch) {
+  const std::int64_t group = call.shape.group;
+  for (std::int64_t h = 0; h < at.heads(); ++h) {
+    const AttentionTile& tile = scratch.heads[h].tile;
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      if (!tile.fault[r]) continue;
+      call.exec.fault.report((at.token + r / group) * group * call.shape.kv_heads +
+                             (at.first_head + h) * group + r % group);
     }
   }
-  isa.finish(head.tile, head.total, scratch.y_rows, scratch.lse);
-  const std::int64_t heads = shape.group * shape.kv_heads;
-  for (std::int64_t i = 0, r = 0; i < at.queries; ++i) {
-    for (std::int64_t h = 0; h < shape.group; ++h, ++r) {
-      if (head.tile.fault[r]) exec.fault.report((at.token + i) * heads + first_head + h);
-      if (args.lse) *args.lse.at<float>(at.token + i, first_head + h) = scratch.lse[r];
+}
+
+// The left fold of the splits after the first onto it; state(h, split) is that of head h.
+template <typename T, typename StateOf>
+void fold_split(const Call<T>& call, const Queries& at, std::int64_t split, const StateOf& state,
+                Scratch<T>& scratch) {
+  const int first = find_visible(call.shape, at, split, 1, scratch);
+  for (std::int64_t h = 0; h < at.heads(); ++h) {
+    call.isa.fold(scratch.heads[h].tile, state(h, 0), state(h, split), first);
+  }
+}
+
+template <typename T, typename StateOf>
+void end_tile(const Call<T>& call, const Queries& at, const StateOf& state, Scratch<T>& scratch) {
+  const std::int64_t group = call.shape.group;
+  for (std::int64_t h = 0; h < at.heads(); ++h) {
+    const AttentionTile& tile = scratch.heads[h].tile;
+    const std::int64_t first_head = (at.first_head + h) * group;
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      scratch.y_rows[r] = row_at<T>(call.args.y, at.token + r / group, first_head + r % group);
+    }
+    call.isa.finish(tile, state(h), scratch.y_rows, scratch.lse);
+    if (!call.args.lse) continue;
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      *call.args.lse.template at<float>(at.token + r / group, first_head + r % group) =
+          scratch.lse[r];
     }
   }
 }
@@ -250,7 +270,8 @@ void cut_tiles(Exec& exec, const AttentionArgs& args, std::int64_t tile_queries,
 }
 
 // Chooses the size of tasks: a plan, never a bit. Fills tile_begin.
-void plan_tasks(Exec& exec, const AttentionArgs& args, Shape& shape, std::int64_t* tile_begin) {
+void plan_tasks(Exec& exec, const AttentionArgs& args, std::int64_t kv_len_max, Shape& shape,
+                std::int64_t* tile_begin) {
   const std::int64_t num_seqs = args.kv_lens.shape(0);
   const std::int64_t threads = exec.pool.num_threads();
   std::int64_t queries_max = 1;
@@ -261,15 +282,21 @@ void plan_tasks(Exec& exec, const AttentionArgs& args, Shape& shape, std::int64_
   shape.tile_queries =
       std::clamp<std::int64_t>(kTileRows / shape.group, std::int64_t{1}, queries_max);
   cut_tiles(exec, args, shape.tile_queries, tile_begin);
+  const std::int64_t& tiles = tile_begin[num_seqs];
   // Few tiles leave threads without work: smaller ones widen more often, but everywhere at once.
   while (threads > 1 && shape.tile_rows() > kAttentionRows && shape.tile_queries > 1 &&
-         tile_begin[num_seqs] * shape.kv_heads < 4 * threads) {
+         tiles * shape.kv_heads < 4 * threads) {
     shape.tile_queries = (shape.tile_queries + 1) / 2;
     cut_tiles(exec, args, shape.tile_queries, tile_begin);
   }
-  // Single queries wait for memory: one task reads the rows of all KV heads, which lie together.
-  shape.task_heads = shape.tile_rows() <= kDecodeRows ? shape.kv_heads : 1;
-  while (shape.task_heads > 1 && tile_begin[num_seqs] * shape.tasks_per_tile() < 2 * threads) {
+  // Few rows wait for memory: one task reads the rows of all KV heads, which lie together.
+  shape.task_heads = shape.tile_rows() <= kFewRows ? shape.kv_heads : 1;
+  // A long sequence with few queries has enough splits for all threads.
+  shape.by_split =
+      threads > 1 && kv_len_max > shape.kv_split && tiles * shape.parts() < 4 * threads;
+  const std::int64_t splits =
+      shape.by_split ? (kv_len_max + shape.kv_split - 1) / shape.kv_split : 1;
+  while (shape.task_heads > 1 && tiles * splits * shape.parts() < 2 * threads) {
     shape.task_heads = (shape.task_heads + 1) / 2;
   }
 }
@@ -282,7 +309,7 @@ Shape make_shape(const Exec& exec, const AttentionArgs& args) {
   shape.d = static_cast<int>(args.q.shape(2));
   shape.kv_block = contract.kv_block;
   shape.kv_split = contract.kv_split;
-  shape.c = static_cast<float>(0x1.71547652b82fep+0 / std::sqrt(static_cast<double>(shape.d)));
+  shape.c = reference::log2e_over_sqrt(shape.d);
   RLK_ASSERT(shape.d % 2 == 0 && shape.d <= kMaxHeadDim);
   RLK_ASSERT(contract.softmax_lanes == kSoftmaxLanes && contract.profile == Profile::kPortable);
   RLK_ASSERT(args.q.stride(2) == 1 && args.y.stride(2) == 1);
@@ -290,7 +317,7 @@ Shape make_shape(const Exec& exec, const AttentionArgs& args) {
   return shape;
 }
 
-// The tile-th tile, heads of the part-th task of it.
+// Tile number `tile`, heads of the part-th part of it.
 Queries find_queries(const AttentionArgs& args, const Shape& shape, const std::int64_t* tile_begin,
                      std::int64_t tile, std::int64_t part) {
   const std::int64_t num_seqs = args.kv_lens.shape(0);
@@ -302,7 +329,8 @@ Queries find_queries(const AttentionArgs& args, const Shape& shape, const std::i
   const std::int64_t token =
       std::max(begin, end - kv_len) + (tile - tile_begin[s]) * shape.tile_queries;
   const std::int64_t first_head = part * shape.task_heads;
-  return {s,
+  return {tile,
+          s,
           token,
           kv_len - (end - token),
           std::min(shape.tile_queries, end - token),
@@ -310,42 +338,114 @@ Queries find_queries(const AttentionArgs& args, const Shape& shape, const std::i
           std::min(first_head + shape.task_heads, shape.kv_heads)};
 }
 
-void forward(Exec& exec, const AttentionArgs& args, const AttentionIsa& isa) {
+// A task is a part of a tile with all its splits, folded one by one.
+template <typename T>
+void run_tiles(const Call<T>& call, const std::int64_t* tile_begin, std::int64_t tiles,
+               Scratch<T>* scratch) {
+  const std::int64_t parts = call.shape.parts();
+  const std::int64_t tasks = tiles * parts;
+  call.exec.pool.parallel_for(tasks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    Scratch<T>& s = scratch[thread];
+    const auto state = [&](std::int64_t h, std::int64_t split) {
+      return split == 0 ? s.heads[h].total : s.heads[h].split;
+    };
+    for (std::int64_t task = begin; task < end; ++task) {
+      // Late tiles of a sequence see most keys: they start first, so that none is left at the end.
+      const std::int64_t reversed = tasks - 1 - task;
+      const Queries at =
+          find_queries(call.args, call.shape, tile_begin, reversed / parts, reversed % parts);
+      begin_tile(call, at, s);
+      for (std::int64_t split = 0; split < at.end(); split += call.shape.kv_split) {
+        run_split(
+            call, at, split, [&](std::int64_t h) { return state(h, split); }, s);
+        if (split > 0) fold_split(call, at, split, state, s);
+      }
+      report_faults(call, at, s);
+      end_tile(
+          call, at, [&](std::int64_t h) { return state(h, 0); }, s);
+    }
+  });
+}
+
+// A task is one split of a part of a tile. The states of all splits are kept until they are folded,
+// in order, whoever computed them.
+template <typename T>
+void run_splits(const Call<T>& call, const std::int64_t* tile_begin, std::int64_t tiles,
+                std::int64_t splits_max, Scratch<T>* scratch) {
+  const Shape& shape = call.shape;
+  const std::int64_t parts = shape.parts();
+  const std::int64_t rows = padded(shape.tile_rows());
+  const std::int64_t ld = leading(shape.d);
+  Workspace::Frame frame(call.exec.workspace);
+  const SoftmaxState all = take_state(frame, tiles * shape.kv_heads * splits_max * rows, ld);
+  const auto state = [&](const Queries& at, std::int64_t h, std::int64_t split) {
+    const std::int64_t first =
+        ((at.tile * shape.kv_heads + at.first_head + h) * splits_max + split / shape.kv_split) *
+        rows;
+    return SoftmaxState{all.m + first, all.l + first, all.o + first * ld};
+  };
+  call.exec.pool.parallel_for(
+      tiles * parts * splits_max, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        for (std::int64_t task = begin; task < end; ++task) {
+          const std::int64_t split = task % splits_max * shape.kv_split;
+          const std::int64_t part = task / splits_max;
+          const Queries at = find_queries(call.args, shape, tile_begin, part / parts, part % parts);
+          if (split >= at.end()) continue;
+          begin_tile(call, at, scratch[thread]);
+          run_split(
+              call, at, split, [&](std::int64_t h) { return state(at, h, split); },
+              scratch[thread]);
+          report_faults(call, at, scratch[thread]);
+        }
+      });
+  call.exec.pool.parallel_for(
+      tiles * shape.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        Scratch<T>& s = scratch[thread];
+        for (std::int64_t i = begin; i < end; ++i) {
+          Queries at = find_queries(call.args, shape, tile_begin, i / shape.kv_heads, 0);
+          at.first_head = i % shape.kv_heads;
+          at.last_head = at.first_head + 1;
+          s.heads[0].tile.rows = static_cast<int>(at.queries * shape.group);
+          const auto state_of = [&](std::int64_t h, std::int64_t split) {
+            return state(at, h, split);
+          };
+          for (std::int64_t split = shape.kv_split; split < at.end(); split += shape.kv_split) {
+            fold_split(call, at, split, state_of, s);
+          }
+          end_tile(
+              call, at, [&](std::int64_t h) { return state(at, h, 0); }, s);
+        }
+      });
+}
+
+template <typename T>
+void forward(Exec& exec, const AttentionArgs& args, const AttentionIsa<T>& isa) {
   const std::int64_t num_seqs = args.kv_lens.shape(0);
   const std::int64_t threads = exec.pool.num_threads();
   Workspace::Frame frame(exec.workspace);
   std::int64_t* tile_begin = frame.take<std::int64_t>(num_seqs + 1);
   Shape shape = make_shape(exec, args);
-  plan_tasks(exec, args, shape, tile_begin);
   std::int64_t kv_len_max = 1;
   for (std::int64_t s = 0; s < num_seqs; ++s) {
     kv_len_max = std::max<std::int64_t>(kv_len_max, *args.kv_lens.at<std::int32_t>(s));
   }
-  Scratch* scratch = frame.take<Scratch>(threads);
-  for (std::int64_t i = 0; i < threads; ++i) scratch[i] = take_scratch(frame, shape, kv_len_max);
-
-  const std::int64_t parts = shape.tasks_per_tile();
-  const std::int64_t tasks = tile_begin[num_seqs] * parts;
-  exec.pool.parallel_for(tasks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-    for (std::int64_t task = begin; task < end; ++task) {
-      // Late tiles of a sequence see most keys: they start first, so that none is left at the end.
-      const std::int64_t reversed = tasks - 1 - task;
-      const Queries at = find_queries(args, shape, tile_begin, reversed / parts, reversed % parts);
-      Scratch& s = scratch[thread];
-      for (std::int64_t h = at.first_head; h < at.last_head; ++h) {
-        begin_head(args, isa, shape, at, h, s);
-      }
-      run_splits(args, isa, shape, at, s);
-      for (std::int64_t h = at.first_head; h < at.last_head; ++h) {
-        end_head(exec, args, isa, shape, at, h, s);
-      }
-    }
-  });
+  plan_tasks(exec, args, kv_len_max, shape, tile_begin);
+  Scratch<T>* scratch = frame.take<Scratch<T>>(threads);
+  for (std::int64_t i = 0; i < threads; ++i) {
+    scratch[i] = take_scratch<T>(frame, shape, kv_len_max);
+  }
+  const Call<T> call{exec, args, isa, shape};
+  if (shape.by_split) {
+    run_splits(call, tile_begin, tile_begin[num_seqs],
+               (kv_len_max + shape.kv_split - 1) / shape.kv_split, scratch);
+  } else {
+    run_tiles(call, tile_begin, tile_begin[num_seqs], scratch);
+  }
 }
 
 }  // namespace
 
-const AttentionIsa& attention_isa(Isa isa) {
+const AttentionTables& attention_tables(Isa isa) {
   switch (isa) {
     case Isa::kAvx2: return kAttentionAvx2;
     case Isa::kAvx512: return kAttentionAvx512;
@@ -355,7 +455,7 @@ const AttentionIsa& attention_isa(Isa isa) {
 
 template <Isa I>
 void attention(Exec& exec, const AttentionArgs& args) {
-  forward(exec, args, attention_isa(I));
+  with_storage(args.q.dtype, [&]<typename T>() { forward(exec, args, attention_isa<T>(I)); });
 }
 
 RLK_INSTANTIATE(attention, AttentionArgs);

@@ -1,11 +1,12 @@
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "rlk/core/error.h"
 #include "rlk/kernels/attention.h"
-#include "rlk/kernels/cpu/attention_isa.h"
+#include "rlk/kernels/cpu/attention_rows.h"
+#include "rlk/kernels/cpu/storage.h"
 #include "rlk/kernels/cpu/table.h"
+#include "rlk/kernels/reference/softmax_scale.h"
 
 namespace rlk::cpu {
 namespace {
@@ -14,14 +15,6 @@ namespace {
 // are too few sequences and KV heads for all threads; multiples of the cell sizes.
 constexpr std::int64_t kRange = 2 * kGradKeys;
 static_assert(kGradQueries == kGradKeys);  // so that no cell starts above the diagonal
-
-std::int64_t padded(std::int64_t n) {
-  return (n + kAttentionPad - 1) / kAttentionPad * kAttentionPad;
-}
-
-// Leading dimension for rows of n numbers: an odd count of cache lines, so that a column of rows
-// spreads over all sets of the cache.
-std::int64_t leading(std::int64_t n) { return (padded(n) / kAttentionPad | 1) * kAttentionPad; }
 
 struct Shape {
   std::int64_t kv_heads;
@@ -36,6 +29,7 @@ struct Shape {
 };
 
 // Scratch of one thread, for ranges of up to `keys` keys.
+template <typename T>
 struct Scratch {
   float* q;     // [kGradQueries, ld]
   float* dy;    // [kGradQueries, ld]
@@ -50,14 +44,15 @@ struct Scratch {
   float* dk;    // [levels + 1, keys, ld]
   float* dv;    // [levels + 1, keys, ld]
   std::int64_t keys;
-  std::int64_t ldk;            // of kt and vt
-  const std::uint16_t** rows;  // [keys or kGradQueries]
-  std::uint16_t** out_rows;
+  std::int64_t ldk;  // of kt and vt
+  const T** rows;    // [keys or kGradQueries]
+  T** out_rows;
 };
 
-Scratch take_scratch(Workspace::Frame& frame, const Shape& shape, std::int64_t keys) {
+template <typename T>
+Scratch<T> take_scratch(Workspace::Frame& frame, const Shape& shape, std::int64_t keys) {
   const std::int64_t queries = std::min<std::int64_t>(kGradQueries, padded(keys));
-  Scratch s;
+  Scratch<T> s;
   s.keys = padded(keys);
   s.ldk = leading(std::min<std::int64_t>(keys, kGradKeys));
   const std::int64_t blocks = (keys + kGradKeys - 1) / kGradKeys;
@@ -74,8 +69,8 @@ Scratch take_scratch(Workspace::Frame& frame, const Shape& shape, std::int64_t k
   s.dk = frame.take<float>((shape.levels + 1) * s.keys * shape.ld);
   s.dv = frame.take<float>((shape.levels + 1) * s.keys * shape.ld);
   const std::int64_t rows = std::max(s.keys, queries);
-  s.rows = frame.take<const std::uint16_t*>(rows);
-  s.out_rows = frame.take<std::uint16_t*>(rows);
+  s.rows = frame.take<const T*>(rows);
+  s.out_rows = frame.take<T*>(rows);
   return s;
 }
 
@@ -89,10 +84,11 @@ struct Range {
   std::int64_t end;
 };
 
+template <typename T>
 class Task {
  public:
-  Task(const AttentionBackwardArgs& args, const AttentionIsa& isa, const Shape& shape,
-       Scratch& scratch)
+  Task(const AttentionBackwardArgs& args, const AttentionIsa<T>& isa, const Shape& shape,
+       Scratch<T>& scratch)
       : args_(args), isa_(isa), shape_(shape), s_(scratch) {}
 
   // dk and dv of the range's keys; dq of every query too where the range is the whole sequence and
@@ -193,17 +189,18 @@ class Task {
     isa_.grad_cell(cell);
   }
 
-  const std::uint16_t** find_rows(const ConstTensorView& x, std::int64_t first, std::int64_t n,
-                                  std::int64_t head) {
-    const std::uint16_t* row = &x.at<bf16>(range_.token + first, head)->bits;
-    for (std::int64_t r = 0; r < n; ++r) s_.rows[r] = row + r * x.stride(0);
-    return s_.rows;
+  RowList<T> find_rows(const ConstTensorView& x, std::int64_t first, std::int64_t n,
+                       std::int64_t head) {
+    for (std::int64_t r = 0; r < n; ++r) {
+      s_.rows[r] = row_at<T>(x, range_.token + first + r, head);
+    }
+    return {s_.rows, 0};
   }
 
   void load_keys(std::int64_t begin, std::int64_t end, bool with_rows) {
     for (std::int64_t j = begin, to = 0; j < end; j += kGradKeys, to += shape_.d * s_.ldk) {
       const int n = static_cast<int>(std::min<std::int64_t>(kGradKeys, end - j));
-      const std::uint16_t** rows = find_rows(args_.k, j, n, range_.kv_head);
+      RowList<T> rows = find_rows(args_.k, j, n, range_.kv_head);
       isa_.widen_transposed(s_.kt + to, s_.ldk, rows, n, shape_.d);
       if (with_rows) isa_.widen_rows(s_.k + (j - begin) * shape_.ld, shape_.ld, rows, n, shape_.d);
       rows = find_rows(args_.v, j, n, range_.kv_head);
@@ -217,30 +214,33 @@ class Task {
     isa_.widen_rows(s_.dy, shape_.ld, find_rows(args_.dy, first, n, head), n, shape_.d);
     isa_.row_dots(s_.dsum, s_.dy, shape_.ld, find_rows(args_.y, first, n, head), n, shape_.d,
                   shape_.norm_lanes);
-    for (int r = 0; r < n; ++r) s_.lse[r] = *args_.lse.at<float>(range_.token + first + r, head);
+    for (int r = 0; r < n; ++r)
+      s_.lse[r] = *args_.lse.template at<float>(range_.token + first + r, head);
   }
 
   void store(const TensorView& x, const float* from, std::int64_t first, std::int64_t n,
              std::int64_t head, float scale) {
-    std::uint16_t* row = &x.at<bf16>(range_.token + first, head)->bits;
-    for (std::int64_t r = 0; r < n; ++r) s_.out_rows[r] = row + r * x.stride(0);
+    for (std::int64_t r = 0; r < n; ++r) {
+      s_.out_rows[r] = row_at<T>(x, range_.token + first + r, head);
+    }
     isa_.store_scaled(s_.out_rows, from, shape_.ld, static_cast<int>(n), shape_.d, scale);
   }
 
   const AttentionBackwardArgs& args_;
-  const AttentionIsa& isa_;
+  const AttentionIsa<T>& isa_;
   const Shape& shape_;
-  Scratch& s_;
+  Scratch<T>& s_;
   Range range_{};
   bool with_dq_ = false;
 };
 
 // One pass over every sequence and KV head: five products per cell.
-void one_pass(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa& isa,
-              const Shape& shape, Scratch* scratch) {
+template <typename T>
+void one_pass(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa<T>& isa,
+              const Shape& shape, Scratch<T>* scratch) {
   const std::int64_t n = (args.cu_seqlens.shape(0) - 1) * shape.kv_heads;
   exec.pool.parallel_for(n, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-    Task task(args, isa, shape, scratch[thread]);
+    Task<T> task(args, isa, shape, scratch[thread]);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t s = i / shape.kv_heads;
       const std::int64_t token = *args.cu_seqlens.at<std::int32_t>(s);
@@ -251,8 +251,9 @@ void one_pass(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa&
 }
 
 // Ranges of keys, then ranges of queries: seven products per cell, but no task longer than a range.
-void two_passes(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa& isa,
-                const Shape& shape, Scratch* scratch, std::int64_t* range_begin) {
+template <typename T>
+void two_passes(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa<T>& isa,
+                const Shape& shape, Scratch<T>* scratch, std::int64_t* range_begin) {
   const std::int64_t num_seqs = args.cu_seqlens.shape(0) - 1;
   range_begin[0] = 0;
   for (std::int64_t s = 0; s < num_seqs; ++s) {
@@ -271,14 +272,14 @@ void two_passes(Exec& exec, const AttentionBackwardArgs& args, const AttentionIs
   const std::int64_t ranges = range_begin[num_seqs];
   exec.pool.parallel_for(
       ranges * shape.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-        Task task(args, isa, shape, scratch[thread]);
+        Task<T> task(args, isa, shape, scratch[thread]);
         for (std::int64_t i = begin; i < end; ++i) {
           task.key_range(range_at(i / shape.kv_heads, i % shape.kv_heads), false);
         }
       });
   const std::int64_t heads = shape.kv_heads * shape.group;
   exec.pool.parallel_for(ranges * heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-    Task task(args, isa, shape, scratch[thread]);
+    Task<T> task(args, isa, shape, scratch[thread]);
     for (std::int64_t i = ranges * heads - begin; i > ranges * heads - end; --i) {
       const std::int64_t head = (i - 1) % heads;
       task.query_range(range_at((i - 1) / heads, head / shape.group), head);
@@ -286,7 +287,8 @@ void two_passes(Exec& exec, const AttentionBackwardArgs& args, const AttentionIs
   });
 }
 
-void backward(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa& isa) {
+template <typename T>
+void backward(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa<T>& isa) {
   const Contract& contract = exec.contract;
   Shape shape;
   shape.kv_heads = args.k.shape(1);
@@ -298,8 +300,8 @@ void backward(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa&
   shape.levels = 0;
   while ((1 << shape.levels) < shape.parts) ++shape.levels;
   shape.norm_lanes = contract.norm_lanes;
-  shape.c = static_cast<float>(0x1.71547652b82fep+0 / std::sqrt(static_cast<double>(shape.d)));
-  shape.c2 = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.d)));
+  shape.c = reference::log2e_over_sqrt(shape.d);
+  shape.c2 = reference::one_over_sqrt(shape.d);
   RLK_ASSERT(shape.d % 2 == 0 && shape.d <= kMaxHeadDim);
   RLK_ASSERT(contract.norm_lanes >= kAttentionPad && contract.profile == Profile::kPortable);
   for (const ConstTensorView& x : {args.q, args.k, args.v, args.y, args.dy}) {
@@ -323,9 +325,9 @@ void backward(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa&
                                               1.4 * pairs * static_cast<double>(shape.kv_heads);
 
   Workspace::Frame frame(exec.workspace);
-  Scratch* scratch = frame.take<Scratch>(threads);
+  Scratch<T>* scratch = frame.take<Scratch<T>>(threads);
   for (std::int64_t i = 0; i < threads; ++i) {
-    scratch[i] = take_scratch(frame, shape, cut ? kRange : length_max);
+    scratch[i] = take_scratch<T>(frame, shape, cut ? kRange : length_max);
   }
   if (cut) {
     two_passes(exec, args, isa, shape, scratch, frame.take<std::int64_t>(num_seqs + 1));
@@ -338,7 +340,7 @@ void backward(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa&
 
 template <Isa I>
 void attention_backward(Exec& exec, const AttentionBackwardArgs& args) {
-  backward(exec, args, attention_isa(I));
+  with_storage(args.q.dtype, [&]<typename T>() { backward(exec, args, attention_isa<T>(I)); });
 }
 
 RLK_INSTANTIATE(attention_backward, AttentionBackwardArgs);

@@ -1,67 +1,71 @@
 // gemm_backward_weight and bias_backward for the CPU.
 #include <algorithm>
-#include <cstring>
+#include <memory>
 
 #include "rlk/core/error.h"
 #include "rlk/kernels/cpu/gemm_blocks.h"
+#include "rlk/kernels/cpu/storage.h"
 #include "rlk/kernels/cpu/table.h"
 
 namespace rlk::cpu {
 namespace {
 
-// Rows of a [rows, n] f32 matrix to and from the panels of a block.
-void read_block(float* acc, const TensorView& matrix, const GemmBlock& block, std::int64_t panel) {
-  for (std::int64_t j = 0; j < block.cols; j += panel) {
-    const std::int64_t cols = std::min(panel, block.cols - j);
-    for (std::int64_t i = 0; i < block.rows; ++i, acc += panel) {
-      std::copy_n(matrix.at<float>(block.row + i, block.col + j), cols, acc);
-      std::fill_n(acc + cols, panel - cols, 0.0f);
+// The tokens of one group, or of the open one.
+struct Group {
+  GemmRuns runs;
+  bool closed = false;
+};
+
+struct Groups {
+  Group* data;
+  std::int64_t count = 0;
+
+  Groups(Workspace::Frame& frame, const ConstTensorView& ends, std::int64_t tokens) {
+    const std::int64_t closed = ends ? ends.shape(0) : 0;
+    data = frame.take<Group>(closed + 1);
+    std::int64_t begin = 0;
+    for (std::int64_t i = 0; i <= closed; ++i) {
+      const std::int64_t end = i < closed ? *ends.at<std::int64_t>(i) : tokens;
+      Group& group = *std::construct_at(data + count++);
+      group.closed = i < closed;
+      group.runs = GemmRuns(frame, 1, end - begin, false);
+      group.runs.add_chain(begin, end, GemmRun::kLoad);
+      begin = end;
     }
   }
-}
+  const Group* begin() const { return data; }
+  const Group* end() const { return data + count; }
+};
 
-void write_block(const TensorView& matrix, const float* acc, const GemmBlock& block,
-                 std::int64_t panel) {
-  for (std::int64_t j = 0; j < block.cols; j += panel) {
-    const std::int64_t cols = std::min(panel, block.cols - j);
-    for (std::int64_t i = 0; i < block.rows; ++i, acc += panel) {
-      std::copy_n(acc, cols, matrix.at<float>(block.row + i, block.col + j));
-    }
-  }
-}
-
-void add_block(const GemmIsa& isa, const TensorView& matrix, const float* acc,
-               const GemmBlock& block) {
-  const std::int64_t panel = isa.panel;
-  for (std::int64_t j = 0; j < block.cols; j += panel) {
-    const std::int64_t cols = std::min(panel, block.cols - j);
-    for (std::int64_t i = 0; i < block.rows; ++i, acc += panel) {
-      isa.add(matrix.at<float>(block.row + i, block.col + j), acc, cols);
-    }
-  }
-}
-
-// One block of dW through all tokens: the sums are read and written once.
+// One block of dW through all tokens. The sums are those of `chain`, worked on where they lie; a
+// last panel with fewer columns passes through scratch.
 void run_block(const GemmIsa& isa, const GemmBackwardWeightArgs& args, const GemmProblem& problem,
-               const GemmBlock& block, const GemmScratch& scratch) {
-  float* acc = scratch.level(0);
-  const std::int64_t acc_size = (block.cols + isa.panel - 1) / isa.panel * block.rows * isa.panel;
-  read_block(acc, args.chain, block, isa.panel);
-  std::int64_t begin = 0;
-  bool fresh = false;
-  for (std::int64_t i = 0; i < (args.group_ends ? args.group_ends.shape(0) : 0); ++i) {
-    const std::int64_t end = *args.group_ends.at<std::int64_t>(i);
-    accumulate(isa, problem, block, scratch, acc, begin, end, fresh);
-    add_block(isa, args.dw, acc, block);
-    begin = end;
-    fresh = true;
+               const GemmBlock& block, const GemmScratch& scratch, const Groups& groups) {
+  const std::int64_t panel = isa.panel;
+  float* chain = args.chain.at<float>(block.row, block.col);
+  const bool copy = block.cols % panel != 0;
+  const std::int64_t stride = args.chain.stride(0);
+  GemmAcc acc{chain, stride, panel, 0};
+  if (copy) {
+    acc = {scratch.acc, panel, panel, 0};
+    std::fill_n(acc.data, block.rows * panel, 0.0f);
+    for (std::int64_t i = 0; i < block.rows; ++i) {
+      std::copy_n(chain + i * stride, block.cols, acc.data + i * panel);
+    }
   }
-  if (begin < problem.k) {
-    accumulate(isa, problem, block, scratch, acc, begin, problem.k, fresh);
-  } else if (fresh) {
-    std::fill_n(acc, acc_size, 0.0f);
+  for (const Group& group : groups) {
+    accumulate(isa, problem, block, scratch, acc, group.runs, [](std::int64_t) {});
+    if (!group.closed) continue;
+    for (std::int64_t i = 0; i < block.rows; ++i) {
+      float* sums = acc.data + i * acc.row_stride;
+      isa.add(args.dw.at<float>(block.row + i, block.col), sums, block.cols);
+      std::fill_n(sums, block.cols, 0.0f);
+    }
   }
-  write_block(args.chain, acc, block, isa.panel);
+  if (!copy) return;
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    std::copy_n(acc.data + i * panel, block.cols, chain + i * stride);
+  }
 }
 
 }  // namespace
@@ -76,22 +80,26 @@ void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
   RLK_ASSERT(n == 1 || (args.chain.stride(1) == 1 && args.dw.stride(1) == 1));
 
   // dW = dy^T x: both operands lie transposed.
-  const GemmProblem problem{
-      m,
-      n,
-      tokens,
-      {static_cast<const std::uint16_t*>(args.dy.data), args.dy.stride(1), args.dy.stride(0)},
-      {static_cast<const std::uint16_t*>(args.x.data), args.x.stride(1), args.x.stride(0)}};
+  const GemmProblem problem{m, n, tokens, transposed(args.dy), transposed(args.x)};
   const int threads = exec.pool.num_threads();
-  const GemmCut cut = cut_gemm(isa, m, n, tokens, threads);
+  // Few tokens: memory likes long rows of sums.
+  const std::int64_t cols = tokens <= kShortDepth ? 4 * kBlockCols : kBlockCols;
+  const GemmCut cut = cut_gemm(isa, m, n, tokens, cols, threads);
   Workspace::Frame frame(exec.workspace);
-  const GemmScratches scratches(frame, cut, 1, threads);
-  exec.pool.parallel_for(cut.size(), cut.grain,
-                         [&](std::int64_t begin, std::int64_t end, int thread) {
-                           for (std::int64_t i = begin; i < end; ++i) {
-                             run_block(isa, args, problem, cut.at(i), scratches.at(thread));
-                           }
-                         });
+  const Groups groups(frame, args.group_ends, tokens);
+  const GemmScratches scratches(frame, cut, cut.rows * isa.panel, threads);
+  exec.pool.parallel_for(
+      cut.size(), cut.grain, [&](std::int64_t begin, std::int64_t end, int thread) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          GemmBlock block = cut.at(i);
+          const std::int64_t whole = block.cols / isa.panel * isa.panel;
+          const GemmBlock rest{block.row, block.rows, block.col + whole, block.cols - whole};
+          block.cols = whole;
+          for (const GemmBlock& part : {block, rest}) {
+            if (part.cols > 0) run_block(isa, args, problem, part, scratches.at(thread), groups);
+          }
+        }
+      });
 }
 
 template <Isa I>
@@ -100,17 +108,36 @@ void bias_backward(Exec& exec, const BiasBackwardArgs& args) {
   const std::int64_t n = args.dbias.shape(0);
   const std::int64_t samples = args.cu_seqlens.shape(0) - 1;
   if (n == 0 || samples <= 0) return;
-  RLK_ASSERT(n == 1 || (args.dbias.stride(0) == 1 && args.dy.stride(1) == 1));
+  RLK_ASSERT(n == 1 || args.dbias.stride(0) == 1);
+  const ConstTensorView& dy = args.dy;
+  const bool dense = n == 1 || dy.stride(1) == 1;
   const std::int32_t* cu_seqlens = args.cu_seqlens.at<std::int32_t>();
   const std::int64_t block = exec.contract.token_block;
   // Columns are independent. At least 16 of them, so that no two threads write one cache line.
-  const std::int64_t grain = std::max<std::int64_t>(16, 65'536 / (args.dy.shape(0) + 1) / 16 * 16);
-  exec.pool.parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end, int) {
+  constexpr std::int64_t kCols = 64;  // of a block that is copied because its columns lie apart
+  const std::int64_t grain = std::max<std::int64_t>(16, 65'536 / (dy.shape(0) + 1) / 16 * 16);
+  Workspace::Frame frame(exec.workspace);
+  float* scratch = dense ? nullptr : frame.take<float>(exec.pool.num_threads() * block * kCols);
+  exec.pool.parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* copy = dense ? nullptr : scratch + thread * block * kCols;
+    const auto add = [&](std::int64_t t, std::int64_t rows) {
+      float* total = args.dbias.at<float>(begin);
+      if (dense && dy.dtype == DType::kF32) {
+        isa.add_block_sum_f32(total, dy.at<float>(t, begin), dy.stride(0), rows, end - begin);
+      } else if (dense) {
+        isa.add_block_sum_bf16(total, dy.at<std::uint16_t>(t, begin), dy.stride(0), rows,
+                               end - begin);
+      } else {
+        for (std::int64_t j = begin; j < end; j += kCols, total += kCols) {
+          const std::int64_t cols = std::min(kCols, end - j);
+          widen(isa, copy, kCols, dy, t, j, rows, cols);
+          isa.add_block_sum_f32(total, copy, kCols, rows, cols);
+        }
+      }
+    };
     for (std::int64_t s = 0; s < samples; ++s) {
       for (std::int64_t t = cu_seqlens[s]; t < cu_seqlens[s + 1]; t += block) {
-        const std::int64_t rows = std::min<std::int64_t>(block, cu_seqlens[s + 1] - t);
-        isa.add_block_sum(args.dbias.at<float>(begin), args.dy.at<std::uint16_t>(t, begin),
-                          args.dy.stride(0), rows, end - begin);
+        add(t, std::min<std::int64_t>(block, cu_seqlens[s + 1] - t));
       }
     }
   });

@@ -1,7 +1,6 @@
 #include "rlk/kernels/grpo_loss.h"
 
 #include "rlk/kernels/cpu/rows.h"
-#include "rlk/kernels/cpu/rows_isa.h"
 #include "rlk/kernels/cpu/table.h"
 #include "rlk/kernels/reference/table.h"
 
@@ -13,7 +12,6 @@ void grpo_loss(Exec& exec, const GrpoLossArgs& args) {
              args.advantage, args.weight)) {
     return reference::grpo_loss(exec, args);
   }
-  const RowsIsa& isa = rows_isa(I);
   static_assert(static_cast<int>(Kl::kNone) == 0 && static_cast<int>(Kl::kK3) == 3);
   const GrpoLossRows rows = {
       .g = args.g.at<float>(),
@@ -30,11 +28,7 @@ void grpo_loss(Exec& exec, const GrpoLossArgs& args) {
       .beta = args.beta,
       .kl_type = static_cast<int>(args.kl_type),
   };
-  exec.pool.parallel_for(args.g.shape(0), grain(4.0) / 16 * 16,
-                         [&](std::int64_t begin, std::int64_t end, int) {
-                           const std::int64_t bad = isa.grpo_loss(rows, begin, end);
-                           if (bad >= 0) exec.fault.report(bad);
-                         });
+  for_each_token(exec, args.g.shape(0), rows, rows_isa(I).grpo_loss);
 }
 
 RLK_INSTANTIATE(grpo_loss, GrpoLossArgs);

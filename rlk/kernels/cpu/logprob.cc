@@ -1,10 +1,10 @@
 #include "rlk/kernels/logprob.h"
 
 #include "rlk/kernels/cpu/logprob_rows.h"
+#include "rlk/kernels/cpu/storage.h"
 #include "rlk/kernels/cpu/table.h"
 #include "rlk/kernels/reference/table.h"
 #include "rlk/kernels/reference/token_filter.h"
-#include "rlk/numerics/log_sum_exp.h"
 
 namespace rlk::cpu {
 
@@ -18,48 +18,12 @@ const LogprobIsa& logprob_isa(Isa isa) {
 
 namespace {
 
-using numerics::EntropySumExp;
-using numerics::LogSumExpEnd;
-
-EntropySumExp state_of(const LogprobSums& sums) {
-  EntropySumExp state;
-  state.sum.z_max = sums.z_max;
-  state.sum.any = sums.any;
-  state.sum.bad = sums.bad;
-  state.sum.bin = sums.bin;
-  std::copy(sums.s, sums.s + 4, state.sum.s.begin());
-  std::copy(sums.e, sums.e + 4, state.e.begin());
-  return state;
-}
-
-// A row up to the end of its log-sum-exp.
-struct RowEnd {
-  EntropySumExp sums;
-  LogSumExpEnd end;
-  bool wide = false;
-};
-
 // Returns false where the row, or its target, is an error.
-bool read_row(const LogprobIsa& isa, const LogprobRow& row, std::int64_t target, bool entropy,
-              RowEnd* out) {
-  if (!row.valid || target < 0 || target >= row.vocab_size) return false;
-  const float z_target = row.x[target] * row.scale;
-  if (numerics::classify_logit(z_target) != numerics::LogitStatus::kOk) return false;
-  row.for_each_piece([&](std::int64_t piece, std::int64_t begin, std::int64_t n) {
-    isa.sums(&row.parts[piece].sums, row.x + begin, n, row.scale, row.checked, entropy);
-  });
-  for (std::int64_t i = 0; i < row.num_pieces(); ++i) {
-    out->sums.merge(state_of(row.parts[i].sums));
-    out->wide = out->wide || row.parts[i].sums.wide;
-  }
-  if (out->sums.status() != numerics::LogitStatus::kOk) return false;
-  out->end = LogSumExpEnd(out->sums.sum);
-  return true;
-}
-
-const SamplingParams& params_of(const SamplingParams* params, std::int64_t num_params,
-                                std::int64_t t) {
-  return params[num_params == 1 ? 0 : t];
+bool read_row(LogprobRow& row, std::int64_t t, const SamplingParams& params, std::int64_t target,
+              bool entropy, RowState* state) {
+  if (target < 0 || target >= row.vocab_size) return false;
+  row.read(t, params);
+  return row.valid && row.takes_part(target) && row.find_state(entropy, state);
 }
 
 }  // namespace
@@ -67,21 +31,24 @@ const SamplingParams& params_of(const SamplingParams* params, std::int64_t num_p
 template <Isa I>
 void logprob(Exec& exec, const LogprobArgs& args) {
   if (!dense(1, args.logits)) return reference::logprob(exec, args);
-  const LogprobIsa& isa = logprob_isa(I);
   const bool entropy = static_cast<bool>(args.entropy);
-  LogprobRows rows(exec, args.logits, args.params, args.num_params, entropy ? 1.5 : 0.8);
+  LogprobRows rows(exec, logprob_isa(I), args.logits, args.params, args.num_params,
+                   entropy ? 0.7 : 0.4);
   rows.for_each([&](std::int64_t t, LogprobRow& row) {
     const std::int32_t target = *args.targets.at<std::int32_t>(t);
+    if (args.state) std::fill_n(args.state.at<std::int32_t>(t), kLogprobStateWords, 0);
     if (target == kIgnoreIndex) {
       *args.logp.at<float>(t) = 0.0f;
       if (entropy) *args.entropy.at<float>(t) = 0.0f;
       return;
     }
-    row.read(t, params_of(args.params, args.num_params, t));
-    RowEnd end;
-    if (!read_row(isa, row, target, entropy, &end)) return exec.fault.report(t);
-    *args.logp.at<float>(t) = end.end.logp(row.x[target] * row.scale);
-    if (entropy) *args.entropy.at<float>(t) = static_cast<float>(end.end.entropy(end.sums));
+    RowState state;
+    if (!read_row(row, t, params_of(args.params, args.num_params, t), target, entropy, &state)) {
+      return exec.fault.report(t);
+    }
+    *args.logp.at<float>(t) = state.logp(row.x[target] * row.scale);
+    if (entropy) *args.entropy.at<float>(t) = state.entropy;
+    if (args.state) state.save(args.state.at<std::int32_t>(t));
   });
 }
 
@@ -89,42 +56,34 @@ template <Isa I>
 void logprob_backward(Exec& exec, const LogprobBackwardArgs& args) {
   if (!dense(1, args.logits, args.dlogits)) return reference::logprob_backward(exec, args);
   const LogprobIsa& isa = logprob_isa(I);
-  LogprobRows rows(exec, args.logits, args.params, args.num_params, args.g_entropy ? 2.0 : 1.2);
-  rows.for_each([&](std::int64_t t, LogprobRow& row) {
-    std::uint16_t* dlogits = args.dlogits.at<std::uint16_t>(t);
-    const auto fill_zero = [&](std::int64_t from) {
-      std::fill(dlogits + from, dlogits + args.dlogits.shape(1), std::uint16_t{0});
-    };
-    const std::int32_t target = *args.targets.at<std::int32_t>(t);
-    const float g = *args.g.at<float>(t);
-    const float g_entropy = args.g_entropy ? *args.g_entropy.at<float>(t) : 0.0f;
-    if (target == kIgnoreIndex || (g == 0.0f && g_entropy == 0.0f)) return fill_zero(0);
-    const SamplingParams& params = params_of(args.params, args.num_params, t);
-    row.read(t, params);
-    RowEnd end;
-    if (!read_row(isa, row, target, g_entropy != 0.0f, &end)) {
-      fill_zero(0);
-      return exec.fault.report(t);
-    }
-    LogprobGradient gradient = {
-        .scale = row.scale,
-        .inverse = end.end.inverse,
-        .bin = end.end.bin,
-        .target = target,
-        .g = g,
-        .g_entropy = g_entropy,
-        .z_max = static_cast<double>(end.end.z_max),
-        .c = end.end.c,
-        .entropy = g_entropy != 0.0f ? static_cast<float>(end.end.entropy(end.sums)) : 0.0f,
-        .out_scale = reference::inverse_temperature(params),
-        .wide = end.wide,
-    };
-    row.for_each_piece([&](std::int64_t, std::int64_t begin, std::int64_t n) {
-      LogprobGradient piece = gradient;
-      piece.target -= begin;
-      isa.gradient(dlogits + begin, piece, row.x + begin, n);
+  LogprobRows rows(exec, isa, args.logits, args.params, args.num_params,
+                   args.g_entropy ? 1.4 : 0.8);
+  with_storage(args.dlogits.dtype, [&]<typename T>() {
+    rows.for_each([&](std::int64_t t, LogprobRow& row) {
+      T* dz = args.dlogits.at<T>(t);
+      const auto fill_zero = [&](std::int64_t from) {
+        std::fill(dz + from, dz + args.dlogits.shape(1), T{0});
+      };
+      const std::int32_t target = *args.targets.at<std::int32_t>(t);
+      const float g = *args.g.at<float>(t);
+      const float g_entropy = args.g_entropy ? *args.g_entropy.at<float>(t) : 0.0f;
+      if (target == kIgnoreIndex || (g == 0.0f && g_entropy == 0.0f)) return fill_zero(0);
+      const SamplingParams& params = params_of(args.params, args.num_params, t);
+      const bool entropy = g_entropy != 0.0f;
+      RowState state;
+      if (args.state && state.load(args.state.at<std::int32_t>(t), entropy)) {
+        row.use(t, params, state);
+      } else if (!read_row(row, t, params, target, entropy, &state)) {
+        fill_zero(0);
+        return exec.fault.report(t);
+      }
+      const LogprobGradient of_row = {target, g, g_entropy, state.entropy,
+                                      reference::inverse_temperature(params)};
+      row.for_each_piece([&](std::int64_t, const LogitPiece& piece) {
+        logit_gradient(isa, dz + piece.first_id, piece, state.end, of_row);
+      });
+      fill_zero(row.vocab_size);
     });
-    fill_zero(row.vocab_size);
   });
 }
 
@@ -134,7 +93,7 @@ void sample(Exec& exec, const SampleArgs& args) {
   const LogprobIsa& isa = logprob_isa(I);
   const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
   const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
-  LogprobRows rows(exec, args.logits, args.params, args.logits.shape(0), 2.0);
+  LogprobRows rows(exec, isa, args.logits, args.params, args.logits.shape(0), 2.0);
   rows.for_each([&](std::int64_t t, LogprobRow& row) {
     row.read(t, args.params[t]);
     if (!row.valid) return exec.fault.report(t);
@@ -145,8 +104,8 @@ void sample(Exec& exec, const SampleArgs& args) {
         .position = key.position,
         .request = {low(key.request), high(key.request)},
     };
-    row.for_each_piece([&](std::int64_t piece, std::int64_t begin, std::int64_t n) {
-      isa.best(&row.parts[piece].best, row.x + begin, n, row.scale, row.checked, draw, begin);
+    row.for_each_piece([&](std::int64_t i, const LogitPiece& piece) {
+      isa.best(&row.parts[i].best, piece, draw);
     });
     BestToken best = row.parts[0].best;
     for (std::int64_t i = 1; i < row.num_pieces(); ++i) {  // ids rise from piece to piece

@@ -1,7 +1,6 @@
 #include "rlk/kernels/rms_norm.h"
 
 #include "rlk/kernels/cpu/rows.h"
-#include "rlk/kernels/cpu/rows_isa.h"
 #include "rlk/kernels/cpu/table.h"
 #include "rlk/kernels/reference/table.h"
 
@@ -27,29 +26,58 @@ std::int64_t row_stride(const ConstTensorView& x) { return x.stride(x.shape(1) =
 
 template <Isa I>
 void rms_norm(Exec& exec, const RmsNormArgs& args) {
-  if (!dense(2, args.x, args.y) || !dense(0, args.w)) return reference::rms_norm(exec, args);
-  const RowsIsa& isa = rows_isa(I);
-  for_each_run(exec, args.x, 0.3, [&](std::int64_t t, std::int64_t rows) {
-    const std::int64_t bad = isa.rms_norm(
-        args.y.at<std::uint16_t>(t), row_stride(args.y), args.q ? args.q.at<float>(t) : nullptr,
-        row_stride(args.q), args.x.at<std::uint16_t>(t), row_stride(args.x),
-        args.w.at<std::uint16_t>(), rows, args.x.shape(2), exec.contract.norm_lanes, args.eps);
-    if (bad >= 0) exec.fault.report(t * args.x.shape(1) + bad);
+  if (!dense(2, args.x, args.y, args.residual, args.residual_out) || !dense(0, args.w) ||
+      exec.contract.norm_lanes < kLeastLanes) {
+    return reference::rms_norm(exec, args);
+  }
+  const bool residual = static_cast<bool>(args.residual);
+  with_storage(args.x.dtype, [&]<typename T>() {
+    for_each_run(exec, args.x, 0.3, [&](std::int64_t t, std::int64_t rows) {
+      const std::int64_t bad = storage_rows<T>(I).rms_norm({
+          .y = args.y.at<T>(t),
+          .y_stride = row_stride(args.y),
+          .q = args.q ? args.q.at<float>(t) : nullptr,
+          .q_stride = row_stride(args.q),
+          .x = args.x.at<T>(t),
+          .x_stride = row_stride(args.x),
+          .w = args.w.at<T>(),
+          .residual_out = residual ? args.residual_out.at<T>(t) : nullptr,
+          .residual_out_stride = row_stride(args.residual_out),
+          .residual = residual ? args.residual.at<T>(t) : nullptr,
+          .residual_stride = row_stride(args.residual),
+          .rows = rows,
+          .n = args.x.shape(2),
+          .lanes = exec.contract.norm_lanes,
+          .eps = args.eps,
+      });
+      if (bad >= 0) exec.fault.report(t * args.x.shape(1) + bad);
+    });
   });
 }
 
 template <Isa I>
 void rms_norm_backward(Exec& exec, const RmsNormBackwardArgs& args) {
-  if (!dense(2, args.x, args.dy, args.dx) || !dense(0, args.w)) {
+  if (!dense(2, args.x, args.dy, args.dx) || !dense(0, args.w) ||
+      exec.contract.norm_lanes < kLeastLanes) {
     return reference::rms_norm_backward(exec, args);
   }
-  const RowsIsa& isa = rows_isa(I);
-  for_each_run(exec, args.x, 0.5, [&](std::int64_t t, std::int64_t rows) {
-    isa.rms_norm_backward(args.dx.at<std::uint16_t>(t), row_stride(args.dx),
-                          args.dy.at<std::uint16_t>(t), row_stride(args.dy),
-                          args.x.at<std::uint16_t>(t), row_stride(args.x),
-                          args.w.at<std::uint16_t>(), args.q.at<float>(t), row_stride(args.q), rows,
-                          args.x.shape(2), exec.contract.norm_lanes);
+  with_storage(args.x.dtype, [&]<typename T>() {
+    for_each_run(exec, args.x, 0.5, [&](std::int64_t t, std::int64_t rows) {
+      storage_rows<T>(I).rms_norm_backward({
+          .dx = args.dx.at<T>(t),
+          .dx_stride = row_stride(args.dx),
+          .dy = args.dy.at<T>(t),
+          .dy_stride = row_stride(args.dy),
+          .x = args.x.at<T>(t),
+          .x_stride = row_stride(args.x),
+          .w = args.w.at<T>(),
+          .q = args.q.at<float>(t),
+          .q_stride = row_stride(args.q),
+          .rows = rows,
+          .n = args.x.shape(2),
+          .lanes = exec.contract.norm_lanes,
+      });
+    });
   });
 }
 
@@ -80,15 +108,10 @@ Blocks token_blocks(Workspace::Frame& frame, const ConstTensorView& cu_seqlens,
   return blocks;
 }
 
-}  // namespace
-
 // Wide gradients are shared by columns; narrow ones by blocks, whose sums are folded in order.
-template <Isa I>
-void rms_norm_backward_weight(Exec& exec, const RmsNormBackwardWeightArgs& args) {
-  if (!dense(2, args.x, args.dy) || !dense(1, args.dw)) {
-    return reference::rms_norm_backward_weight(exec, args);
-  }
-  const RowsIsa& isa = rows_isa(I);
+template <typename T>
+void weight_gradient(Exec& exec, const RmsNormBackwardWeightArgs& args, Isa which) {
+  const StorageRows<T>& isa = storage_rows<T>(which);
   const std::int64_t heads = args.x.shape(1);
   const std::int64_t n = args.x.shape(2);
   Workspace::Frame frame(exec.workspace);
@@ -96,9 +119,20 @@ void rms_norm_backward_weight(Exec& exec, const RmsNormBackwardWeightArgs& args)
   const auto add = [&](float* dw, std::int64_t block, std::int64_t h, std::int64_t k,
                        std::int64_t columns, bool fresh) {
     const std::int64_t t = blocks.begin[block];
-    isa.rms_norm_weight(dw, args.dy.at<std::uint16_t>(t, h, k), args.dy.stride(0),
-                        args.x.at<std::uint16_t>(t, h, k), args.x.stride(0), args.q.at<float>(t, h),
-                        args.q.stride(0), blocks.end[block] - t, columns, fresh);
+    isa.rms_norm_weight(dw,
+                        {.dx = nullptr,
+                         .dx_stride = 0,
+                         .dy = args.dy.at<T>(t, h, k),
+                         .dy_stride = args.dy.stride(0),
+                         .x = args.x.at<T>(t, h, k),
+                         .x_stride = args.x.stride(0),
+                         .w = nullptr,
+                         .q = args.q.at<float>(t, h),
+                         .q_stride = args.q.stride(0),
+                         .rows = blocks.end[block] - t,
+                         .n = columns,
+                         .lanes = 0},
+                        fresh);
   };
 
   constexpr std::int64_t kColumns = 256;
@@ -137,10 +171,20 @@ void rms_norm_backward_weight(Exec& exec, const RmsNormBackwardWeightArgs& args)
     });
     for (std::int64_t b = 0; b < count; ++b) {
       for (std::int64_t h = 0; h < heads; ++h) {
-        isa.add_f32(args.dw.at<float>(h), sums + (b * heads + h) * n, n);
+        rows_isa(which).f32.add_to_f32(args.dw.at<float>(h), sums + (b * heads + h) * n, n);
       }
     }
   }
+}
+
+}  // namespace
+
+template <Isa I>
+void rms_norm_backward_weight(Exec& exec, const RmsNormBackwardWeightArgs& args) {
+  if (!dense(2, args.x, args.dy) || !dense(1, args.dw)) {
+    return reference::rms_norm_backward_weight(exec, args);
+  }
+  with_storage(args.x.dtype, [&]<typename T>() { weight_gradient<T>(exec, args, I); });
 }
 
 template <Isa I>

@@ -109,7 +109,7 @@ void find_kv(const KvView& kv, const Task& task, std::int64_t begin, std::int64_
 void run_flash(const AttentionArgs& args, const Shape& shape, const Task& task, Scratch& s) {
   const AttentionIsa& isa = attention_isa();
   const int rows = s.tile.rows;
-  isa.widen_rows(s.q, s.tile.ld, s.q_rows, rows, shape.d);
+  isa.widen_rows(s.q, s.tile.ld, {s.q_rows, 0}, rows, shape.d);
   std::fill_n(s.tile.m, rows, -HUGE_VALF);
   std::fill_n(s.tile.l, rows, 0.0f);
   std::fill_n(s.tile.o, static_cast<std::int64_t>(rows) * s.tile.ld, 0.0f);
@@ -213,6 +213,7 @@ Task find_task(const AttentionArgs& args, const Shape& shape, const Cut& cut, st
 }  // namespace
 
 void attention(Exec& exec, const AttentionArgs& args) {
+  if (args.q.dtype == DType::kF32) return cpu_kernels().attention(exec, args);
   Shape shape;
   shape.kv_heads = args.kv.k.shape(1);
   shape.group = args.q.shape(1) / shape.kv_heads;

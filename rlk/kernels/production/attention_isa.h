@@ -4,7 +4,11 @@
 
 #include <cstdint>
 
+#include "rlk/kernels/cpu/row_list.h"
+
 namespace rlk::production {
+
+using Bf16RowList = cpu::RowList<std::uint16_t>;
 
 inline constexpr int kAttentionPad = 16;  // leading dimensions of f32 scratch are multiples
 inline constexpr int kMaxHeadDim = 256;
@@ -54,7 +58,7 @@ struct DecodeRow {
 
 struct AttentionIsa {
   // out[r, 0..ld) = f32 of row r, zeros past d
-  void (*widen_rows)(float* out, std::int64_t ld, const std::uint16_t* const* rows, int n, int d);
+  void (*widen_rows)(float* out, std::int64_t ld, Bf16RowList rows, int n, int d);
   // Online softmax: goes on with the rows through one block.
   void (*flash_block)(const FlashTile& tile, const FlashBlock& block);
   void (*flash_end)(const FlashTile& tile, std::uint16_t* const* y);

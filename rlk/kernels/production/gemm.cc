@@ -1,8 +1,8 @@
 // Matrix products as fast engines choose them. Few rows: our own tiles on the weight in panels,
 // which read it once at memory speed. More rows: oneDNN where the CPU multiplies bf16 itself
-// (AVX512_BF16, AMX), OpenBLAS on f32 copies elsewhere. Where one ends and the other begins was
-// measured (bench/production_bench.cc). The libraries run on one thread each: the pool shares the
-// product among its own.
+// (AVX512_BF16, AMX), OpenBLAS on f32 copies elsewhere. F32 calls are OpenBLAS's. Where one ends
+// and the other begins was measured (`rlk bench`). The libraries run on one thread each: the pool
+// shares the product among its own.
 #include "rlk/kernels/gemm.h"
 
 #include <cblas.h>
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "rlk/kernels/production/onednn.h"
@@ -115,14 +116,21 @@ void fill_slices(Exec& exec, const ConstTensorView& w, Weight* out) {
   });
 }
 
-void widen_row(float* out, const ConstTensorView& x, std::int64_t row) {
-  const bf16* from = x.at<bf16>(row);
-  const std::int64_t n = x.shape(1);
-  if (x.stride(1) == 1) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = to_f32(from[i]);
+float widened(float x) { return x; }
+float widened(bf16 x) { return to_f32(x); }
+
+template <typename T>
+void widen(float* out, const T* from, std::int64_t stride, std::int64_t n) {
+  if (stride == 1) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = widened(from[i]);
   } else {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = to_f32(from[i * x.stride(1)]);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = widened(from[i * stride]);
   }
+}
+
+void widen_row(float* out, const ConstTensorView& x, std::int64_t row) {
+  x.dtype == DType::kF32 ? widen(out, x.at<float>(row), x.stride(1), x.shape(1))
+                         : widen(out, x.at<bf16>(row), x.stride(1), x.shape(1));
 }
 
 void fill_wide(Exec& exec, const ConstTensorView& w, Weight* out) {
@@ -139,6 +147,7 @@ void fill_wide(Exec& exec, const ConstTensorView& w, Weight* out) {
 void fill(Exec& exec, const ConstTensorView& w, bool panels, bool library, Weight* out) {
   if (out->n != w.shape(0) || out->k != w.shape(1)) *out = {w.shape(0), w.shape(1), {}, {}, {}};
   if (out->n == 0 || out->k == 0) return;
+  if (w.dtype == DType::kF32) return fill_wide(exec, w, out);
   if (panels && panel_isa() != nullptr) fill_panels(exec, w, out);
   if (library && onednn_bf16()) fill_slices(exec, w, out);
   if (library && !onednn_bf16()) fill_wide(exec, w, out);
@@ -278,49 +287,69 @@ class OnednnRun {
   char* scratch_;
 };
 
-void store_row(const GemmArgs& args, std::int64_t row, std::int64_t column, const float* from,
+template <typename T>
+void store_row(T* c, const float* from, const ConstTensorView& bias, std::int64_t column,
                std::int64_t n) {
-  const bf16* bias = args.bias ? args.bias.at<bf16>(column) : nullptr;
-  if (args.c.dtype == DType::kF32) {
-    float* c = args.c.at<float>(row, column);
-    for (std::int64_t i = 0; i < n; ++i) c[i] = from[i] + (bias ? to_f32(bias[i]) : 0.0f);
-  } else {
-    bf16* c = args.c.at<bf16>(row, column);
-    for (std::int64_t i = 0; i < n; ++i) c[i] = to_bf16(from[i] + (bias ? to_f32(bias[i]) : 0.0f));
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float shift = !bias                       ? 0.0f
+                        : bias.dtype == DType::kF32 ? *bias.at<float>(column + i)
+                                                    : to_f32(*bias.at<bf16>(column + i));
+    if constexpr (std::is_same_v<T, float>) {
+      c[i] = from[i] + shift;
+    } else {
+      c[i] = to_bf16(from[i] + shift);
+    }
   }
 }
 
+// Some rows by one slice of columns, by sgemm. F32 rows of A and of C take part where they lie.
 void run_openblas(Exec& exec, const GemmArgs& args, const Weight& w, std::int64_t m) {
   const double ns = 0.03 * static_cast<double>(m) * static_cast<double>(w.n * w.k);
   const std::int64_t slices = up(w.n, kSlice) / kSlice;
   const std::int64_t chunk = chunk_rows(m, slices, ns, exec.pool.num_threads());
   const std::int64_t count = up(m, chunk) / chunk * slices;
   const std::int64_t size = chunk * (w.k + kSlice);
+  const bool in_place_a = args.a.dtype == DType::kF32;
+  const bool in_place_c = args.c.dtype == DType::kF32 && !args.bias;
   Workspace::Frame frame(exec.workspace);
   float* scratch = frame.take<float>(size * exec.pool.num_threads());
   const std::int64_t step = ns < 16000.0 ? count : 1;
   exec.pool.parallel_for(count, step, [&](std::int64_t begin, std::int64_t end, int thread) {
     use_one_library_thread();
-    float* a = scratch + thread * size;
-    float* c = a + chunk * w.k;
+    float* copy = scratch + thread * size;
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t row = i / slices * chunk;
       const std::int64_t rows = std::min(chunk, m - row);
       const std::int64_t column = i % slices * kSlice;
       const std::int64_t n = std::min(kSlice, w.n - column);
-      if (i == begin || column == 0) {
-        for (std::int64_t r = 0; r < rows; ++r) widen_row(a + r * w.k, args.a, row + r);
+      if (!in_place_a && (i == begin || column == 0)) {
+        for (std::int64_t r = 0; r < rows; ++r) widen_row(copy + r * w.k, args.a, row + r);
       }
+      const float* a = in_place_a ? args.a.at<float>(row) : copy;
+      const std::int64_t lda = in_place_a ? std::max(args.a.stride(0), w.k) : w.k;
+      float* c = in_place_c ? args.c.at<float>(row, column) : copy + chunk * w.k;
+      const std::int64_t ldc = in_place_c ? std::max(args.c.stride(0), n) : n;
       cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(rows),
-                  static_cast<int>(n), static_cast<int>(w.k), 1.0f, a, static_cast<int>(w.k),
+                  static_cast<int>(n), static_cast<int>(w.k), 1.0f, a, static_cast<int>(lda),
                   w.wide.data<float>() + column * w.k, static_cast<int>(w.k), 0.0f, c,
-                  static_cast<int>(n));
-      for (std::int64_t r = 0; r < rows; ++r) store_row(args, row + r, column, c + r * n, n);
+                  static_cast<int>(ldc));
+      for (std::int64_t r = 0; r < (in_place_c ? 0 : rows); ++r) {
+        args.c.dtype == DType::kF32
+            ? store_row(args.c.at<float>(row + r, column), c + r * n, args.bias, column, n)
+            : store_row(args.c.at<bf16>(row + r, column), c + r * n, args.bias, column, n);
+      }
     }
   });
 }
 
 bool dense(const ConstTensorView& x, int dim) { return x.shape(dim) == 1 || x.stride(dim) == 1; }
+
+// A matrix that the libraries can take: rows that do not overlap, without gaps inside, and strides
+// that are 32-bit numbers.
+bool plain(const ConstTensorView& x) {
+  return dense(x, 1) && (x.shape(0) == 1 || (x.stride(0) >= x.shape(1) &&
+                                             x.stride(0) <= std::numeric_limits<int>::max()));
+}
 
 constexpr char kOwner = 0;  // its address names this backend
 const void* owner() { return &kOwner; }
@@ -335,6 +364,7 @@ void pack_weight(Exec& exec, const PackWeightArgs& args) {
   }
   packed.n = args.w.shape(0);
   packed.k = args.w.shape(1);
+  packed.dtype = args.w.dtype;
   fill(exec, args.w, true, true, static_cast<Weight*>(packed.data.get()));
 }
 
@@ -343,13 +373,15 @@ void gemm(Exec& exec, const GemmArgs& args) {
   const std::int64_t n = args.c.shape(1);
   const std::int64_t k = args.a.shape(1);
   if (m == 0 || n == 0) return;
-  if (k == 0 || !dense(args.c, 1) || !dense(args.a, 1) || (args.bias && !dense(args.bias, 0))) {
+  if (k == 0 || !plain(args.c) || !plain(args.a) || (args.bias && !dense(args.bias, 0))) {
     GemmArgs chain = args;
     chain.leaf_tree = false;
     return reference::gemm(exec, chain);
   }
-  const std::int64_t last = onednn_bf16() ? m % 32 : m;  // rows that may go to the panels
-  const bool panels = last > 0 && last < panel_rows(n, k);
+  const bool f32 = args.b.dtype == DType::kF32;
+  const bool onednn = onednn_bf16() && !f32;
+  const std::int64_t last = onednn ? m % 32 : m;  // rows that may go to the panels
+  const bool panels = !f32 && last > 0 && last < panel_rows(n, k);
   const std::int64_t library_rows = panels ? m - last : m;
 
   const Weight* w = nullptr;
@@ -362,8 +394,8 @@ void gemm(Exec& exec, const GemmArgs& args) {
     w = &unpacked;
   }
   if (library_rows > 0) {
-    onednn_bf16() ? OnednnRun(exec, args, *w, library_rows).run_all()
-                  : run_openblas(exec, args, *w, library_rows);
+    onednn ? OnednnRun(exec, args, *w, library_rows).run_all()
+           : run_openblas(exec, args, *w, library_rows);
   }
   if (panels) run_panels(exec, args, *w, library_rows, m - library_rows);
 }

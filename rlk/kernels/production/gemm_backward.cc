@@ -82,6 +82,10 @@ void add_onednn(Exec& exec, const GemmBackwardWeightArgs& args) {
   }
 }
 
+float value(const ConstTensorView& x, std::int64_t i, std::int64_t j) {
+  return x.dtype == DType::kF32 ? *x.at<float>(i, j) : to_f32(*x.at<bf16>(i, j));
+}
+
 void add_openblas(Exec& exec, const GemmBackwardWeightArgs& args) {
   const std::int64_t n = args.dw.shape(0);
   const std::int64_t k = args.dw.shape(1);
@@ -93,9 +97,8 @@ void add_openblas(Exec& exec, const GemmBackwardWeightArgs& args) {
     float* x = frame.take<float>(tokens * k);
     exec.pool.parallel_for(tokens, 64, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t t = begin; t < end; ++t) {
-        for (std::int64_t i = 0; i < n; ++i)
-          dy[t * n + i] = to_f32(*args.dy.at<bf16>(token + t, i));
-        for (std::int64_t i = 0; i < k; ++i) x[t * k + i] = to_f32(*args.x.at<bf16>(token + t, i));
+        for (std::int64_t i = 0; i < n; ++i) dy[t * n + i] = value(args.dy, token + t, i);
+        for (std::int64_t i = 0; i < k; ++i) x[t * k + i] = value(args.x, token + t, i);
       }
     });
     const double ns = 0.03 * static_cast<double>(n * k) * static_cast<double>(tokens);
@@ -118,7 +121,8 @@ void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
   if (args.dw.shape(0) == 0 || args.dw.shape(1) == 0) return;
   RLK_ASSERT(args.dw.shape(1) == 1 || args.dw.stride(1) == 1);
   const bool dense = args.dw.shape(0) == 1 || args.dw.stride(0) == args.dw.shape(1);
-  onednn_bf16() && dense ? add_onednn(exec, args) : add_openblas(exec, args);
+  onednn_bf16() && dense&& args.dy.dtype == DType::kBF16 ? add_onednn(exec, args)
+                                                         : add_openblas(exec, args);
 }
 
 void bias_backward(Exec& exec, const BiasBackwardArgs& args) {
@@ -135,7 +139,7 @@ void bias_backward(Exec& exec, const BiasBackwardArgs& args) {
           const std::int64_t count = std::min(kColumns, n - c);
           float sum[kColumns] = {};
           for (std::int64_t t = first; t < last; ++t) {
-            for (std::int64_t i = 0; i < count; ++i) sum[i] += to_f32(*args.dy.at<bf16>(t, c + i));
+            for (std::int64_t i = 0; i < count; ++i) sum[i] += value(args.dy, t, c + i);
           }
           for (std::int64_t i = 0; i < count; ++i) *args.dbias.at<float>(c + i) += sum[i];
         }

@@ -1,8 +1,10 @@
 // Norms, log-probabilities and the gradient norm: f32 sums in a few vectors, one pass per sum.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "rlk/kernels/cpu/rows_isa.h"
+#include "rlk/kernels/linear_logp_rows.h"
 #include "rlk/kernels/production/rows_isa.h"
 #include "rlk/kernels/production/table.h"
 #include "rlk/kernels/reference/table.h"
@@ -14,6 +16,12 @@ namespace {
 
 const RowsIsa& rows_isa() {
   return available(Isa::kAvx512) ? kRowsAvx512 : available(Isa::kAvx2) ? kRowsAvx2 : kRowsScalar;
+}
+
+const cpu::RowsIsa& cpu_rows_isa() {
+  return cpu::rows_isa(available(Isa::kAvx512) ? Isa::kAvx512
+                       : available(Isa::kAvx2) ? Isa::kAvx2
+                                               : Isa::kScalar);
 }
 
 std::int64_t grain(double ns_per_item) {
@@ -42,17 +50,29 @@ std::int64_t row_stride(const ConstTensorView& x) { return x.stride(x.shape(1) =
 }  // namespace
 
 void rms_norm(Exec& exec, const RmsNormArgs& args) {
-  if (!dense(2, args.x, args.y) || !dense(0, args.w)) return reference::rms_norm(exec, args);
+  if (args.x.dtype == DType::kF32) return cpu_kernels().rms_norm(exec, args);
+  if (!dense(2, args.x, args.y, args.residual, args.residual_out) || !dense(0, args.w)) {
+    return reference::rms_norm(exec, args);
+  }
+  const std::int64_t n = args.x.shape(2);
+  const ConstTensorView x = args.residual ? args.residual_out : args.x;
   for_each_run(exec, args.x, 0.25, [&](std::int64_t t, std::int64_t rows) {
+    for (std::int64_t r = 0; args.residual && r < rows; ++r) {
+      cpu_rows_isa().bf16.residual_add(
+          args.residual_out.at<std::uint16_t>(t) + r * row_stride(args.residual_out),
+          args.residual.at<std::uint16_t>(t) + r * row_stride(args.residual),
+          args.x.at<std::uint16_t>(t) + r * row_stride(args.x), n);
+    }
     const std::int64_t bad = rows_isa().rms_norm(
         args.y.at<std::uint16_t>(t), row_stride(args.y), args.q ? args.q.at<float>(t) : nullptr,
-        row_stride(args.q), args.x.at<std::uint16_t>(t), row_stride(args.x),
-        args.w.at<std::uint16_t>(), rows, args.x.shape(2), args.eps);
+        row_stride(args.q), x.at<std::uint16_t>(t), row_stride(x), args.w.at<std::uint16_t>(), rows,
+        n, args.eps);
     if (bad >= 0) exec.fault.report(t * args.x.shape(1) + bad);
   });
 }
 
 void rms_norm_backward(Exec& exec, const RmsNormBackwardArgs& args) {
+  if (args.x.dtype == DType::kF32) return cpu_kernels().rms_norm_backward(exec, args);
   if (!dense(2, args.x, args.dy, args.dx) || !dense(0, args.w)) {
     return reference::rms_norm_backward(exec, args);
   }
@@ -66,6 +86,7 @@ void rms_norm_backward(Exec& exec, const RmsNormBackwardArgs& args) {
 
 // Every thread sums a run of tokens, whatever sample they belong to.
 void rms_norm_backward_weight(Exec& exec, const RmsNormBackwardWeightArgs& args) {
+  if (args.x.dtype == DType::kF32) return cpu_kernels().rms_norm_backward_weight(exec, args);
   if (!dense(2, args.x, args.dy) || !dense(1, args.dw)) {
     return reference::rms_norm_backward_weight(exec, args);
   }
@@ -75,15 +96,24 @@ void rms_norm_backward_weight(Exec& exec, const RmsNormBackwardWeightArgs& args)
   const std::int64_t tokens = *args.cu_seqlens.at<std::int32_t>(num_samples) - first;
   const std::int64_t heads = args.x.shape(1);
   const std::int64_t n = args.x.shape(2);
-  const cpu::RowsIsa& isa = cpu::rows_isa(available(Isa::kAvx512) ? Isa::kAvx512
-                                          : available(Isa::kAvx2) ? Isa::kAvx2
-                                                                  : Isa::kScalar);
+  const cpu::RowsIsa& isa = cpu_rows_isa();
   const auto add = [&](float* dw, std::int64_t stride, std::int64_t begin, std::int64_t end,
                        bool fresh) {
     for (std::int64_t h = 0; h < heads; ++h) {
-      isa.rms_norm_weight(dw + h * stride, args.dy.at<std::uint16_t>(begin, h), args.dy.stride(0),
-                          args.x.at<std::uint16_t>(begin, h), args.x.stride(0),
-                          args.q.at<float>(begin, h), args.q.stride(0), end - begin, n, fresh);
+      isa.bf16.rms_norm_weight(dw + h * stride,
+                               {.dx = nullptr,
+                                .dx_stride = 0,
+                                .dy = args.dy.at<std::uint16_t>(begin, h),
+                                .dy_stride = args.dy.stride(0),
+                                .x = args.x.at<std::uint16_t>(begin, h),
+                                .x_stride = args.x.stride(0),
+                                .w = nullptr,
+                                .q = args.q.at<float>(begin, h),
+                                .q_stride = args.q.stride(0),
+                                .rows = end - begin,
+                                .n = n,
+                                .lanes = 0},
+                               fresh);
     }
   };
   const double ns = 0.3 * static_cast<double>(heads * n);
@@ -100,7 +130,7 @@ void rms_norm_backward_weight(Exec& exec, const RmsNormBackwardWeightArgs& args)
   });
   for (std::int64_t p = 0; p < parts; ++p) {
     for (std::int64_t h = 0; h < heads; ++h) {
-      isa.add_f32(args.dw.at<float>(h), sums + (p * heads + h) * n, n);
+      isa.f32.add_to_f32(args.dw.at<float>(h), sums + (p * heads + h) * n, n);
     }
   }
 }
@@ -174,6 +204,9 @@ void for_each_row(Exec& exec, const ConstTensorView& logits, const SamplingParam
 void logprob(Exec& exec, const LogprobArgs& args) {
   if (!dense(1, args.logits)) return reference::logprob(exec, args);
   const bool entropy = static_cast<bool>(args.entropy);
+  for (std::int64_t t = 0; args.state && t < args.state.shape(0); ++t) {
+    std::fill_n(args.state.at<std::int32_t>(t), kLogprobStateWords, 0);
+  }
   for_each_row(exec, args.logits, args.params, args.num_params, 0.5,
                [&](std::int64_t t, const SamplingParams&, const auto& read) {
                  const std::int32_t target = *args.targets.at<std::int32_t>(t);
@@ -192,7 +225,34 @@ void logprob(Exec& exec, const LogprobArgs& args) {
                });
 }
 
+void log_softmax(Exec& exec, const LogSoftmaxArgs& args) {
+  if (!dense(1, args.logits, args.y)) return reference::log_softmax(exec, args);
+  for_each_row(exec, args.logits, args.params, args.num_params, 0.7,
+               [&](std::int64_t t, const SamplingParams&, const auto& read) {
+                 SoftmaxRow row;
+                 if (!read(&row)) return exec.fault.report(t);
+                 const SoftmaxSums sums = rows_isa().softmax_sums(row, false);
+                 if (sums.bad) return exec.fault.report(t);
+                 const float log_sum = std::log(sums.sum);
+                 float* y = args.y.at<float>(t);
+                 for (std::int64_t j = 0; j < row.n; ++j) {
+                   const float z = row.x[j] * row.scale;
+                   y[j] = z < -0x1p30f ? -std::numeric_limits<float>::infinity()
+                                       : (z - sums.max) - log_sum;
+                 }
+               });
+}
+
+void linear_logp(Exec& exec, const LinearLogpArgs& args) {
+  linear_logp_by_rows(production_kernels(), exec, args);
+}
+
+void linear_logp_backward(Exec& exec, const LinearLogpBackwardArgs& args) {
+  linear_logp_backward_by_rows(production_kernels(), exec, args);
+}
+
 void logprob_backward(Exec& exec, const LogprobBackwardArgs& args) {
+  if (args.dlogits.dtype == DType::kF32) return cpu_kernels().logprob_backward(exec, args);
   if (!dense(1, args.logits, args.dlogits)) return reference::logprob_backward(exec, args);
   for_each_row(exec, args.logits, args.params, args.num_params, 1.0,
                [&](std::int64_t t, const SamplingParams& params, const auto& read) {

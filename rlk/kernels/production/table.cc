@@ -21,6 +21,9 @@ KernelTable make_table() {
   table.attention_backward = production::attention_backward;
   table.logprob = production::logprob;
   table.logprob_backward = production::logprob_backward;
+  table.log_softmax = production::log_softmax;
+  table.linear_logp = production::linear_logp;
+  table.linear_logp_backward = production::linear_logp_backward;
   table.grad_norm = production::grad_norm;
   return table;
 }

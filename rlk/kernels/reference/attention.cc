@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "rlk/kernels/reference/mac.h"
 #include "rlk/kernels/reference/softmax_scale.h"
+#include "rlk/kernels/reference/storage.h"
 #include "rlk/kernels/reference/table.h"
-#include "rlk/numerics/bf16.h"
 #include "rlk/numerics/math.h"
+#include "rlk/numerics/mma/mac.h"
 #include "rlk/numerics/sums.h"
 
 namespace rlk::reference {
 namespace {
 
 using numerics::exp2p;
-using numerics::Strided;
-using numerics::to_bf16;
 
 // The row of k and v that holds `position` of sequence s.
 std::int64_t kv_row(const KvView& kv, std::int64_t s, std::int64_t position) {
@@ -26,7 +24,7 @@ std::int64_t kv_row(const KvView& kv, std::int64_t s, std::int64_t position) {
 
 // One query of one head: what the sums below run over.
 struct Query {
-  Strided<bf16> q;
+  Line q;
   std::int64_t d;
   std::int64_t sequence;
   std::int64_t kv_head;
@@ -42,22 +40,22 @@ struct Partial {
 };
 
 struct Scratch {
-  float* e;     // [kv_block], scores of a block, then its terms
-  float* lane;  // [lanes], the lanes of l inside a split
+  float* e;               // [kv_block], scores of a block, then its terms
+  std::int64_t* kv_rows;  // [kv_block], of the block's keys
+  float* lane;            // [lanes], the lanes of l inside a split
   int lanes;
 };
 
 // Goes on with m, o and the lanes of l through the visible keys at [begin, end) of one block.
-void add_block(const KvView& kv, const Query& query, std::int64_t begin, std::int64_t end,
-               const Scratch& scratch, Partial* out) {
+template <typename Mac>
+void add_block(const Mac& mac, const KvView& kv, const Query& query, std::int64_t begin,
+               std::int64_t end, const Scratch& scratch, Partial* out) {
   const std::int64_t n = end - begin;
   float max_s = -numerics::kInfinity;
   for (std::int64_t j = 0; j < n; ++j) {
     const std::int64_t row = kv_row(kv, query.sequence, begin + j);
-    const Strided k{kv.k.at<bf16>(row, query.kv_head), kv.k.stride(2)};
-    float s = 0.0f;
-    for (std::int64_t x = 0; x < query.d; ++x) s = mac(query.q(x), k(x), s);
-    scratch.e[j] = s + 0.0f;
+    const Line k(kv.k, 2, row, query.kv_head);
+    scratch.e[j] = numerics::dot_chain(mac, query.q, k, query.d);
     max_s = std::max(max_s, scratch.e[j]);
   }
 
@@ -76,23 +74,26 @@ void add_block(const KvView& kv, const Query& query, std::int64_t begin, std::in
     }
   }
 
-  for (std::int64_t x = 0; x < query.d; ++x) out->o[x] = out->o[x] * a;
   for (std::int64_t j = 0; j < n; ++j) {
-    const std::int64_t row = kv_row(kv, query.sequence, begin + j);
-    const Strided v{kv.v.at<bf16>(row, query.kv_head), kv.v.stride(2)};
-    const float e = numerics::round_bf16(scratch.e[j]);
-    for (std::int64_t x = 0; x < query.d; ++x) out->o[x] = mac(e, v(x), out->o[x]);
+    scratch.e[j] = round_to(kv.v.dtype, scratch.e[j]);
+    scratch.kv_rows[j] = kv_row(kv, query.sequence, begin + j);
+  }
+  const auto e = [&](std::int64_t j) { return scratch.e[j]; };
+  for (std::int64_t x = 0; x < query.d; ++x) {
+    const auto v = [&](std::int64_t j) { return read(kv.v, scratch.kv_rows[j], query.kv_head, x); };
+    out->o[x] = numerics::chain(mac, out->o[x] * a, e, v, 0, n);
   }
 }
 
 // The visible keys at [begin, end) of one split, block by block.
-void run_split(const KvView& kv, const Query& query, std::int64_t begin, std::int64_t end,
-               std::int64_t kv_block, const Scratch& scratch, Partial* out) {
+template <typename Mac>
+void run_split(const Mac& mac, const KvView& kv, const Query& query, std::int64_t begin,
+               std::int64_t end, std::int64_t kv_block, const Scratch& scratch, Partial* out) {
   out->m = -numerics::kInfinity;
   std::fill_n(scratch.lane, scratch.lanes, 0.0f);
   std::fill_n(out->o, query.d, 0.0f);
   for (std::int64_t block = begin; block < end; block += kv_block) {
-    add_block(kv, query, block, std::min(block + kv_block, end), scratch, out);
+    add_block(mac, kv, query, block, std::min(block + kv_block, end), scratch, out);
   }
   out->l = numerics::neighbour_tree(scratch.lane, scratch.lanes);
 }
@@ -110,12 +111,13 @@ void merge(Partial* first, const Partial& second, std::int64_t d) {
 }
 
 // All keys at [0, num_visible): the splits in a left fold. `split` is scratch.
-void run_query(const Contract& contract, const KvView& kv, const Query& query,
+template <typename Mac>
+void run_query(const Mac& mac, const Contract& contract, const KvView& kv, const Query& query,
                std::int64_t num_visible, const Scratch& scratch, Partial* split, Partial* total) {
   total->in_range = split->in_range = true;
   for (std::int64_t begin = 0; begin < num_visible; begin += contract.kv_split) {
     const std::int64_t end = std::min<std::int64_t>(begin + contract.kv_split, num_visible);
-    run_split(kv, query, begin, end, contract.kv_block, scratch, begin == 0 ? total : split);
+    run_split(mac, kv, query, begin, end, contract.kv_block, scratch, begin == 0 ? total : split);
     if (begin > 0) merge(total, *split, query.d);
   }
   total->in_range = total->in_range && split->in_range;
@@ -130,6 +132,7 @@ void attention(Exec& exec, const AttentionArgs& args) {
   const std::int64_t d = args.q.shape(2);
   Workspace::Frame frame(exec.workspace);
   const Scratch scratch{frame.take<float>(contract.kv_block),
+                        frame.take<std::int64_t>(contract.kv_block),
                         frame.take<float>(contract.softmax_lanes), contract.softmax_lanes};
   Partial total{0.0f, 0.0f, frame.take<float>(d), true};
   Partial split{0.0f, 0.0f, frame.take<float>(d), true};
@@ -145,12 +148,13 @@ void attention(Exec& exec, const AttentionArgs& args) {
           exec.fault.report(t * heads + h);
           continue;
         }
-        const Query query{
-            {args.q.at<bf16>(t, h), args.q.stride(2)}, d, s, h / heads_per_kv, log2e_over_sqrt(d)};
-        run_query(contract, args.kv, query, num_visible, scratch, &split, &total);
+        const Query query{Line(args.q, 2, t, h), d, s, h / heads_per_kv, log2e_over_sqrt(d)};
+        numerics::with_mac(contract.profile, [&](const auto& mac) {
+          run_query(mac, contract, args.kv, query, num_visible, scratch, &split, &total);
+        });
         if (!total.in_range) exec.fault.report(t * heads + h);
         for (std::int64_t x = 0; x < d; ++x) {
-          *args.y.at<bf16>(t, h, x) = to_bf16(total.o[x] / total.l + 0.0f);
+          write(args.y, total.o[x] / total.l + 0.0f, t, h, x);
         }
         if (args.lse) {
           *args.lse.at<float>(t, h) = std::fma(numerics::log(total.l), numerics::kLog2E, total.m);

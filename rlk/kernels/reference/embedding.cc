@@ -1,12 +1,9 @@
 #include "rlk/kernels/embedding.h"
 
+#include "rlk/kernels/reference/storage.h"
 #include "rlk/kernels/reference/table.h"
-#include "rlk/numerics/bf16.h"
 
 namespace rlk::reference {
-
-using numerics::to_bf16;
-using numerics::to_f32;
 
 void embedding(Exec& exec, const EmbeddingArgs& args) {
   const std::int64_t num_tokens = args.y.shape(0);
@@ -18,7 +15,7 @@ void embedding(Exec& exec, const EmbeddingArgs& args) {
       continue;
     }
     for (std::int64_t k = 0; k < hidden_size; ++k) {
-      *args.y.at<bf16>(t, k) = to_bf16(to_f32(*args.table.at<bf16>(id, k)) + 0.0f);
+      write(args.y, read(args.table, id, k) + 0.0f, t, k);
     }
   }
 }
@@ -34,7 +31,7 @@ void embedding_backward(Exec& exec, const EmbeddingBackwardArgs& args) {
     }
     for (std::int64_t k = 0; k < hidden_size; ++k) {
       float& sum = *args.dtable.at<float>(id, k);
-      sum = sum + to_f32(*args.dy.at<bf16>(t, k));
+      sum = sum + read(args.dy, t, k);
     }
   }
 }

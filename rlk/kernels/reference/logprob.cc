@@ -1,8 +1,8 @@
 #include "rlk/kernels/logprob.h"
 
+#include "rlk/kernels/reference/storage.h"
 #include "rlk/kernels/reference/table.h"
 #include "rlk/kernels/reference/token_filter.h"
-#include "rlk/numerics/bf16.h"
 #include "rlk/numerics/log_sum_exp.h"
 #include "rlk/numerics/math.h"
 #include "rlk/numerics/philox.h"
@@ -13,7 +13,6 @@ namespace {
 using numerics::EntropySumExp;
 using numerics::LogSumExpEnd;
 using numerics::Strided;
-using numerics::to_bf16;
 
 // One row after temperature and filters: z, -inf where a token takes no part, and its sums.
 struct Row {
@@ -44,12 +43,12 @@ const SamplingParams& params_of(const SamplingParams* params, std::int64_t num_p
 }
 
 // dz_j of the tokens that take part.
-bf16 logit_gradient(const Row& row, std::int64_t j, bool is_target, float g, float g_entropy,
-                    float entropy, float scale) {
+float logit_gradient(const Row& row, std::int64_t j, bool is_target, float g, float g_entropy,
+                     float entropy, float scale) {
   const float p = row.end.p(row.z[j]);
   float dz = ((is_target ? 1.0f : 0.0f) - p) * g;
   if (g_entropy != 0.0f) dz = dz - (p * (row.end.logp(row.z[j]) + entropy)) * g_entropy;
-  return to_bf16(dz * scale);
+  return dz * scale;
 }
 
 }  // namespace
@@ -58,6 +57,9 @@ void logprob(Exec& exec, const LogprobArgs& args) {
   Workspace::Frame frame(exec.workspace);
   Row row{frame.take<float>(args.logits.shape(1)), {}, {}};
   for (std::int64_t t = 0; t < args.logits.shape(0); ++t) {
+    for (std::int64_t i = 0; args.state && i < kLogprobStateWords; ++i) {
+      *args.state.at<std::int32_t>(t, i) = 0;
+    }
     const std::int32_t target = *args.targets.at<std::int32_t>(t);
     if (target == kIgnoreIndex) {
       *args.logp.at<float>(t) = 0.0f;
@@ -79,9 +81,7 @@ void logprob_backward(Exec& exec, const LogprobBackwardArgs& args) {
   Workspace::Frame frame(exec.workspace);
   Row row{frame.take<float>(vocab_size), {}, {}};
   for (std::int64_t t = 0; t < args.dlogits.shape(0); ++t) {
-    for (std::int64_t j = 0; j < args.dlogits.shape(1); ++j) {
-      *args.dlogits.at<bf16>(t, j) = bf16{0};
-    }
+    for (std::int64_t j = 0; j < args.dlogits.shape(1); ++j) write(args.dlogits, 0.0f, t, j);
     const std::int32_t target = *args.targets.at<std::int32_t>(t);
     const float g = *args.g.at<float>(t);
     const float g_entropy = args.g_entropy ? *args.g_entropy.at<float>(t) : 0.0f;
@@ -95,8 +95,7 @@ void logprob_backward(Exec& exec, const LogprobBackwardArgs& args) {
     const float scale = inverse_temperature(params);
     for (std::int64_t j = 0; j < vocab_size; ++j) {
       if (!row.takes_part(j)) continue;
-      *args.dlogits.at<bf16>(t, j) =
-          logit_gradient(row, j, j == target, g, g_entropy, entropy, scale);
+      write(args.dlogits, logit_gradient(row, j, j == target, g, g_entropy, entropy, scale), t, j);
     }
   }
 }

@@ -2,16 +2,17 @@
 
 #include <cmath>
 
+#include "rlk/kernels/reference/storage.h"
 #include "rlk/kernels/reference/table.h"
-#include "rlk/numerics/bf16.h"
 
 namespace rlk::reference {
 namespace {
 
-using numerics::to_bf16;
-using numerics::to_f32;
+struct Pair {
+  float first, second;
+};
 
-// Calls rotate(x1, x2, cos, sin, &y1, &y2) for every pair and stores y1, y2; returns the lowest row
+// Stores rotate(x1, x2, cos, sin) = {y1, y2} of every pair; returns the lowest row
 // (token * heads + head) with a value that is NaN or not below 2^56, or -1.
 template <typename Rotate>
 std::int64_t for_each_pair(const RopeArgs& args, const Rotate& rotate) {
@@ -22,14 +23,15 @@ std::int64_t for_each_pair(const RopeArgs& args, const Rotate& rotate) {
     const std::int64_t position = *args.positions.at<std::int32_t>(t);
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t i = 0; i < half; ++i) {
-        const float x1 = to_f32(*args.x.at<bf16>(t, h, i));
-        const float x2 = to_f32(*args.x.at<bf16>(t, h, i + half));
+        const float x1 = read(args.x, t, h, i);
+        const float x2 = read(args.x, t, h, i + half);
         const float cos = *args.cos.at<float>(position, i);
         const float sin = *args.sin.at<float>(position, i);
-        bf16* y1 = args.y.at<bf16>(t, h, i);
-        bf16* y2 = args.y.at<bf16>(t, h, i + half);
-        rotate(x1, x2, cos, sin, y1, y2);
-        const bool good = std::fabs(to_f32(*y1)) < 0x1p56f && std::fabs(to_f32(*y2)) < 0x1p56f;
+        const Pair y = rotate(x1, x2, cos, sin);
+        write(args.y, y.first, t, h, i);
+        write(args.y, y.second, t, h, i + half);
+        const bool good = std::fabs(read(args.y, t, h, i)) < 0x1p56f &&
+                          std::fabs(read(args.y, t, h, i + half)) < 0x1p56f;
         if (!good && bad_row < 0) bad_row = t * heads + h;
       }
     }
@@ -41,17 +43,15 @@ std::int64_t for_each_pair(const RopeArgs& args, const Rotate& rotate) {
 
 void rope(Exec& exec, const RopeArgs& args) {
   const std::int64_t bad_row =
-      for_each_pair(args, [](float x1, float x2, float cos, float sin, bf16* y1, bf16* y2) {
-        *y1 = to_bf16(std::fma(x1, cos, -(x2 * sin)));
-        *y2 = to_bf16(std::fma(x2, cos, x1 * sin));
+      for_each_pair(args, [](float x1, float x2, float cos, float sin) -> Pair {
+        return {std::fma(x1, cos, -(x2 * sin)), std::fma(x2, cos, x1 * sin)};
       });
   if (bad_row >= 0) exec.fault.report(bad_row);
 }
 
 void rope_backward(Exec&, const RopeArgs& args) {
-  for_each_pair(args, [](float x1, float x2, float cos, float sin, bf16* y1, bf16* y2) {
-    *y1 = to_bf16(std::fma(x1, cos, x2 * sin));
-    *y2 = to_bf16(std::fma(x2, cos, -(x1 * sin)));
+  for_each_pair(args, [](float x1, float x2, float cos, float sin) -> Pair {
+    return {std::fma(x1, cos, x2 * sin), std::fma(x2, cos, -(x1 * sin))};
   });
 }
 

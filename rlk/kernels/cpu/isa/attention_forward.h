@@ -1,14 +1,20 @@
-// Attention forward on one tile of rows. Included after attention_tile.h.
+// Attention forward on one tile of rows. Included after attention_tile.h; the path for few rows,
+// attention_few.h, is included in the middle.
 
 constexpr int kLaneVectors = kSoftmaxLanes / kWidth;
 constexpr float kMinusInfinity = -__builtin_inff();
+
+// Numbers of a row of o.
+inline int o_columns(int d) {
+  return (d + 2 * kAttentionPad - 1) / (2 * kAttentionPad) * 2 * kAttentionPad;
+}
 
 void begin_split(const AttentionTile& t, const SoftmaxState& state, int first) {
   for (int r = first; r < t.rows; ++r) {
     state.m[r] = kMinusInfinity;
     for (int i = 0; i < kSoftmaxLanes; i += kWidth) store(t.lanes + r * kSoftmaxLanes + i, zero());
     float* o = state.o + static_cast<std::int64_t>(r) * t.ld;
-    for (int k = 0; k < padded(t.d); k += kWidth) store(o + k, zero());
+    for (int k = 0; k < o_columns(t.d); k += kWidth) store(o + k, zero());
   }
 }
 
@@ -21,34 +27,38 @@ inline float row_max(const float* s, int n) {
   return max_lane(m);
 }
 
-// One row of one block: scores s become the bf16 terms e, zero from n up to `end`.
-inline void softmax_row(const AttentionTile& t, const SoftmaxState& state, int r, float* s, int n,
-                        int end) {
+// m, l and o of row r become relative to the largest of its n scores of a block too.
+inline void raise_max(const AttentionTile& t, const SoftmaxState& state, int r, const float* s,
+                      int n) {
   const float m_old = state.m[r];
   const float block_max = t.c * row_max(s, n);
   const float m = m_old > block_max ? m_old : block_max;
   if (!(m < 0x1p22f && m > -0x1p22f)) t.fault[r] = 1;
+  if (m == m_old) return;  // a = 1 changes no bit
   state.m[r] = m;
+  const F a = exp2p(set1(m_old - m));
+  float* lanes = t.lanes + r * kSoftmaxLanes;
+  for (int i = 0; i < kSoftmaxLanes; i += kWidth) store(lanes + i, load(lanes + i) * a);
+  float* o = state.o + static_cast<std::int64_t>(r) * t.ld;
+  for (int k = 0; k < o_columns(t.d); k += kWidth) store(o + k, load(o + k) * a);
+}
 
+// The n scores s of row r become terms e rounded to storage, zero from n up to `end`.
+template <typename T>
+inline void softmax_terms(const AttentionTile& t, const SoftmaxState& state, int r, float* s, int n,
+                          int end) {
   float* lanes = t.lanes + r * kSoftmaxLanes;
   F l[kLaneVectors];
   for (int i = 0; i < kLaneVectors; ++i) l[i] = load(lanes + i * kWidth);
-  if (m != m_old) {  // a = 1 changes no bit
-    const F a = exp2p(set1(m_old - m));
-    for (int i = 0; i < kLaneVectors; ++i) l[i] = l[i] * a;
-    float* o = state.o + static_cast<std::int64_t>(r) * t.ld;
-    for (int k = 0; k < padded(t.d); k += kWidth) store(o + k, load(o + k) * a);
-  }
-
   const F c = set1(t.c);
-  const F minus_m = set1(-m);
+  const F minus_m = set1(-state.m[r]);
   int j = 0;
   for (; j + kSoftmaxLanes <= n; j += kSoftmaxLanes) {
 #pragma GCC unroll 2
     for (int i = 0; i < kLaneVectors; ++i) {
       const F e = exp2p(fma(load(s + j + i * kWidth), c, minus_m));
       l[i] = l[i] + e;
-      store(s + j + i * kWidth, round_bf16_number(e));
+      store(s + j + i * kWidth, round_number<T>(e));
     }
   }
   for (; j < end; j += kSoftmaxLanes) {
@@ -58,49 +68,38 @@ inline void softmax_row(const AttentionTile& t, const SoftmaxState& state, int r
       const M visible = first_lanes(left < 0 ? 0 : at_most(left, kWidth));
       const F e = select(visible, exp2p(fma(load(x), c, minus_m)), zero());
       l[i] = l[i] + e;
-      store(x, round_bf16_number(e));
+      store(x, round_number<T>(e));
     }
   }
   for (int i = 0; i < kLaneVectors; ++i) store(lanes + i * kWidth, l[i]);
 }
 
-// Few queries leave a thread waiting for keys and values: they are asked for a block ahead.
-inline void prefetch_rows(const std::uint16_t* const* rows, int n, int width) {
-  constexpr int kLine = 32;
-  for (int r = 0; r < n; ++r) {
-    for (int k = 0; k < width; k += kLine) __builtin_prefetch(rows[r] + k, 0, 2);
-  }
-}
+#include "rlk/kernels/cpu/isa/attention_few.h"
 
-void add_block(const AttentionTile& t, const SoftmaxState& state, int first, const KvBlock& block) {
-  // Widening the values first would pay only with more tiles of rows.
-  const bool direct = t.rows - first <= 2 * kTileRows && t.d % kWidth == 0;
-  prefetch_rows(block.ahead_k, block.ahead, block.ahead_width);
+template <typename T>
+void add_block(const AttentionTile& t, const SoftmaxState& state, int first,
+               const KvBlock<T>& block) {
+  if (t.rows <= kFewRows) return add_block_few(t, state, first, block);
   widen_transposed(t.kt, t.lds, block.k, block.n, t.d);
-  prefetch_rows(block.ahead_v, block.ahead, block.ahead_width);
-  if (!direct) widen_rows(t.v, t.ld, block.v, block.n, t.d);
-
+  widen_rows(t.v, t.ld, block.v, block.n, t.d);
   for (int r0 = first; r0 < t.rows; r0 += kAttentionRows) {
     const int rows = at_most(kAttentionRows, t.rows - r0);
     const int* visible = block.visible + r0;
     const Left q{t.q + static_cast<std::int64_t>(r0) * t.ld, t.ld, 1};
     start_chains(t.s, t.lds, q, {t.kt, t.lds}, rows, visible, t.d);
+    // All maxima first: one has to wait for a row, the next rows need not wait for it.
+    for (int r = 0; r < rows; ++r) raise_max(t, state, r0 + r, t.s + r * t.lds, visible[r]);
     // A tile of rows goes on through the keys that its last row sees.
     const auto seen = [=](int r, int tile_rows) { return Span{0, visible[r + tile_rows - 1]}; };
     for (int r = 0; r < rows; r += kTileRows) {
       const int tile_rows = at_most(kTileRows, rows - r);
       const int end = padded(seen(r, tile_rows).end);
       for (int i = r; i < r + tile_rows; ++i) {
-        softmax_row(t, state, r0 + i, t.s + i * t.lds, visible[i], end);
+        softmax_terms<T>(t, state, r0 + i, t.s + i * t.lds, visible[i], end);
       }
     }
-    float* o = state.o + static_cast<std::int64_t>(r0) * t.ld;
-    const Left e{t.s, t.lds, 1};
-    if (direct) {
-      continue_chains(o, t.ld, e, Bf16Rows{block.v, 0}, rows, t.d, seen);
-    } else {
-      continue_chains(o, t.ld, e, F32Rows{t.v, t.ld}, rows, padded(t.d), seen);
-    }
+    continue_chains(state.o + static_cast<std::int64_t>(r0) * t.ld, t.ld, Left{t.s, t.lds, 1},
+                    F32Rows{t.v, t.ld}, rows, padded(t.d), seen);
   }
 }
 
@@ -124,19 +123,21 @@ void fold(const AttentionTile& t, const SoftmaxState& total, const SoftmaxState&
     total.l[r] = lane0(fma(set1(total.l[r]), a1, set1(next.l[r]) * a2));
     float* o = total.o + static_cast<std::int64_t>(r) * t.ld;
     const float* o2 = next.o + static_cast<std::int64_t>(r) * t.ld;
-    for (int k = 0; k < padded(t.d); k += kWidth)
+    for (int k = 0; k < o_columns(t.d); k += kWidth)
       store(o + k, fma(load(o + k), a1, load(o2 + k) * a2));
   }
 }
 
-void finish(const AttentionTile& t, const SoftmaxState& total, std::uint16_t* const* y,
-            float* lse) {
+template <typename T>
+void finish(const AttentionTile& t, const SoftmaxState& total, T* const* y, float* lse) {
   for (int r = 0; r < t.rows; ++r) {
     const float* o = total.o + static_cast<std::int64_t>(r) * t.ld;
+    float x[kMaxHeadDim];
+    if (t.rows <= kFewRows) o = in_order<T>(o, x, t.d);
     const F l = set1(total.l[r]);
     int k = 0;
-    for (; k + kWidth <= t.d; k += kWidth) store_bf16(y[r] + k, load(o + k) / l + zero());
-    if (k < t.d) store_bf16_n(y[r] + k, load(o + k) / l + zero(), t.d - k);
+    for (; k + kWidth <= t.d; k += kWidth) store_value(y[r] + k, load(o + k) / l + zero());
+    if (k < t.d) store_value_n(y[r] + k, load(o + k) / l + zero(), t.d - k);
   }
   // l is at least about 1: the largest term is exp2p of almost 0.
   for (int r = 0; r < t.rows; r += kWidth) {

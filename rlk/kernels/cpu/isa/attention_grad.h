@@ -1,14 +1,15 @@
 // Attention backward on one cell of queries by keys. Included after attention_tile.h.
 
-void row_dots(float* out, const float* a, std::int64_t ld, const std::uint16_t* const* b, int n,
-              int d, int lanes) {
+template <typename T>
+void row_dots(float* out, const float* a, std::int64_t ld, RowList<T> b, int n, int d, int lanes) {
   int vectors = 1;  // lanes past d hold +0 and change nothing in the tree
   while (vectors * kWidth < lanes && vectors * kWidth < d) vectors *= 2;
   for (int r = 0; r < n; ++r) {
     F acc[kMaxHeadDim / kWidth];
     for (int i = 0; i < vectors; ++i) acc[i] = zero();
     for (int k = 0; k < d; k += kWidth) {
-      const F y = d - k >= kWidth ? load_bf16(b[r] + k) : load_bf16_n(b[r] + k, d - k);
+      const T* row = row_of(b, r) + k;
+      const F y = d - k >= kWidth ? load_value(row) : load_value_n(row, d - k);
       F& lane = acc[k / kWidth % vectors];
       lane = fma(load(a + r * ld + k), y, lane);
     }
@@ -16,8 +17,9 @@ void row_dots(float* out, const float* a, std::int64_t ld, const std::uint16_t* 
   }
 }
 
-// p and dp of the cell's pairs become bf16(p) and ds = bf16(p * (dp - D)); invisible pairs are
-// zeros.
+// p and dp of the cell's pairs become p and ds = p * (dp - D), rounded to storage; invisible pairs
+// are zeros.
+template <typename T>
 inline void pair_row(const GradCell& cell, int r, int visible) {
   float* p_row = cell.p + static_cast<std::int64_t>(r) * kGradStride;
   float* ds_row = cell.ds + static_cast<std::int64_t>(r) * kGradStride;
@@ -36,11 +38,12 @@ inline void pair_row(const GradCell& cell, int r, int visible) {
         ds = select(keep, ds, zero());
       }
     }
-    store(p_row + j, round_bf16(p));
-    store(ds_row + j, round_bf16(ds));
+    store(p_row + j, round_value<T>(p));
+    store(ds_row + j, round_value<T>(ds));
   }
 }
 
+template <typename T>
 void grad_cell(const GradCell& cell) {
   int visible[kGradQueries];
   for (int r = 0; r < cell.queries; ++r) visible[r] = at_most(cell.keys, r + cell.offset + 1);
@@ -48,7 +51,7 @@ void grad_cell(const GradCell& cell) {
                visible, cell.d);
   start_chains(cell.ds, kGradStride, {cell.dy, cell.ld, 1}, {cell.vt, cell.ldk}, cell.queries,
                visible, cell.d);
-  for (int r = 0; r < cell.queries; ++r) pair_row(cell, r, visible[r]);
+  for (int r = 0; r < cell.queries; ++r) pair_row<T>(cell, r, visible[r]);
 
   const int columns = padded(cell.d);
   if (cell.dq) {
@@ -68,14 +71,14 @@ void grad_cell(const GradCell& cell) {
                   cell.keys, columns, seen_by);
 }
 
-void store_scaled(std::uint16_t* const* out, const float* x, std::int64_t ld, int n, int d,
-                  float scale) {
+template <typename T>
+void store_scaled(T* const* out, const float* x, std::int64_t ld, int n, int d, float scale) {
   const F s = set1(scale);
   for (int r = 0; r < n; ++r) {
     const float* row = x + r * ld;
     int k = 0;
-    for (; k + kWidth <= d; k += kWidth) store_bf16(out[r] + k, s * (load(row + k) + zero()));
-    if (k < d) store_bf16_n(out[r] + k, s * (load(row + k) + zero()), d - k);
+    for (; k + kWidth <= d; k += kWidth) store_value(out[r] + k, s * (load(row + k) + zero()));
+    if (k < d) store_value_n(out[r] + k, s * (load(row + k) + zero()), d - k);
   }
 }
 
@@ -83,8 +86,9 @@ void add(float* x, const float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += kWidth) store(x + i, load(x + i) + load(y + i));
 }
 
-#define RLK_ATTENTION_ISA                                                                    \
-  {                                                                                          \
-    widen_rows, widen_transposed, begin_split, add_block, end_split, fold, finish, row_dots, \
-        grad_cell, store_scaled, add                                                         \
-  }
+template <typename T>
+constexpr AttentionIsa<T> kAttentionTable = {
+    widen_rows<T>, widen_transposed<T>, begin_split,  add_block<T>,    end_split, fold,
+    finish<T>,     row_dots<T>,         grad_cell<T>, store_scaled<T>, add};
+constexpr AttentionTables kAttentionTables = {kAttentionTable<std::uint16_t>,
+                                              kAttentionTable<float>};

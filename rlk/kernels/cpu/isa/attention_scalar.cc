@@ -10,8 +10,14 @@ namespace {
 // clang-format off
 #include "rlk/kernels/cpu/isa/vec_scalar.h"
 #include "rlk/kernels/cpu/isa/vec_math.h"
+#include "rlk/kernels/cpu/isa/vec_storage.h"
 
 constexpr int kTileVectors = 2;  // with 6 rows, what the registers hold
+// Register tiles of the path for few rows.
+constexpr int kFewTileRows = 4;
+constexpr int kFewKeyVectors = 4;
+constexpr int few_key_vectors(int) { return 1; }
+constexpr int few_value_vectors(int) { return 2; }
 
 #include "rlk/kernels/cpu/isa/attention_tile.h"
 #include "rlk/kernels/cpu/isa/attention_forward.h"
@@ -20,6 +26,6 @@ constexpr int kTileVectors = 2;  // with 6 rows, what the registers hold
 
 }  // namespace
 
-const AttentionIsa kAttentionScalar = RLK_ATTENTION_ISA;
+const AttentionTables kAttentionScalar = kAttentionTables;
 
 }  // namespace rlk::cpu

@@ -7,18 +7,43 @@ constexpr int kTileColumns = kTileVectors * kWidth;
 inline int at_most(int a, int b) { return a < b ? a : b; }
 inline int padded(int n) { return (n + kAttentionPad - 1) / kAttentionPad * kAttentionPad; }
 
-// Right operand of a chain: row i of it, as f32 in scratch or as bf16 where it lies.
+template <typename T>
+inline const T* row_of(const RowList<T>& list, int i) {
+  return list.rows[i] + list.offset;
+}
+
+// A word is 32 bits of storage: two bf16 or one f32. Words are moved and transposed whole.
+template <typename T>
+constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
+inline I load_words(const std::uint16_t* p) { return load_pairs(p); }
+inline I load_words(const float* p) { return bits(load(p)); }
+inline I load_words_n(const std::uint16_t* p, int n) { return load_pairs_n(p, n); }
+inline I load_words_n(const float* p, int n) { return bits(load_n(p, n)); }
+// x[i] = number i of every word
+inline void split_words(I word, F (&x)[2]) {
+  x[0] = from_bits(shift_left<16>(word));
+  x[1] = from_bits(word & set1(static_cast<std::int32_t>(0xffff0000u)));
+}
+inline void split_words(I word, F (&x)[1]) { x[0] = from_bits(word); }
+
+// The rounding to storage of a number, as f32; NaN may come out as any NaN.
+template <typename T>
+inline F round_number(F x);
+template <>
+inline F round_number<std::uint16_t>(F x) {
+  return round_bf16_number(x);
+}
+template <>
+inline F round_number<float>(F x) {
+  return x;
+}
+
+// Right operand of a chain: row i of it.
 struct F32Rows {
   const float* data;
   std::int64_t ld;
   F load_at(int i, int vector) const { return load(data + i * ld + vector * kWidth); }
   F32Rows from(int i, int n) const { return {data + i * ld + n, ld}; }  // row i, column n
-};
-struct Bf16Rows {
-  const std::uint16_t* const* rows;
-  int first;
-  F load_at(int i, int vector) const { return load_bf16(rows[i] + first + vector * kWidth); }
-  Bf16Rows from(int i, int n) const { return {rows + i, first + n}; }
 };
 
 // Left operand: element i of row r is data[r * row + i * step].
@@ -117,37 +142,46 @@ inline void continue_chains(float* c, std::int64_t ldc, Left a, Right b, int row
   }
 }
 
-void widen_rows(float* out, std::int64_t ld, const std::uint16_t* const* rows, int n, int d) {
+template <typename T>
+void widen_rows(float* out, std::int64_t ld, RowList<T> rows, int n, int d) {
   for (int r = 0; r < n; ++r) {
+    const T* row = row_of(rows, r);
     float* to = out + r * ld;
     int k = 0;
-    for (; k + kWidth <= d; k += kWidth) store(to + k, load_bf16(rows[r] + k));
-    for (; k < padded(d); k += kWidth)
-      store(to + k, k < d ? load_bf16_n(rows[r] + k, d - k) : zero());
+    for (; k + kWidth <= d; k += kWidth) store(to + k, load_value(row + k));
+    for (; k < padded(d); k += kWidth) store(to + k, k < d ? load_value_n(row + k, d - k) : zero());
   }
 }
 
-// Two rows of the result at a time: pairs are transposed as 32 bits, then split.
-void widen_transposed(float* out, std::int64_t ld, const std::uint16_t* const* rows, int n, int d) {
+// x[w] = word w of rows [j, j + kWidth) of n, from element k on; `words` of them. A row past the
+// last is the last.
+template <typename T>
+inline void load_transposed(I (&x)[kWidth], const RowList<T>& rows, int j, int n, int k,
+                            int words) {
+  if (words == kWidth && j + kWidth <= n) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) x[i] = load_words(row_of(rows, j + i) + k);
+  } else {
+    for (int i = 0; i < kWidth; ++i) {
+      x[i] = load_words_n(row_of(rows, at_most(j + i, n - 1)) + k, words);
+    }
+  }
+  transpose(x);
+}
+
+template <typename T>
+void widen_transposed(float* out, std::int64_t ld, RowList<T> rows, int n, int d) {
+  constexpr int kPer = kPerWord<T>;
   for (int j = 0; j < n; j += kWidth) {
-    const std::uint16_t* row[kWidth];
-    for (int i = 0; i < kWidth; ++i) row[i] = rows[at_most(j + i, n - 1)];
-    for (int k = 0; k < d; k += 2 * kWidth) {
-      const int pairs = at_most(kWidth, (d - k) / 2);
+    for (int k = 0; k < d; k += kPer * kWidth) {
+      const int words = at_most(kWidth, (d - k) / kPer);
       I x[kWidth];
-      if (pairs == kWidth) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kWidth; ++i) x[i] = load_pairs(row[i] + k);
-      } else {
-#pragma GCC unroll 16
-        for (int i = 0; i < kWidth; ++i) x[i] = load_pairs_n(row[i] + k, pairs);
-      }
-      transpose(x);
+      load_transposed(x, rows, j, n, k, words);
       float* to = out + k * ld + j;
-      const I high = set1(static_cast<std::int32_t>(0xffff0000u));
-      for (int i = 0; i < pairs; ++i, to += 2 * ld) {
-        store(to, from_bits(shift_left<16>(x[i])));
-        store(to + ld, from_bits(x[i] & high));
+      for (int w = 0; w < words; ++w) {
+        F numbers[kPer];
+        split_words(x[w], numbers);
+        for (int i = 0; i < kPer; ++i, to += ld) store(to, numbers[i]);
       }
     }
   }

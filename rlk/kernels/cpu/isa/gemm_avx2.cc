@@ -8,6 +8,7 @@
 namespace {
 
 #include "rlk/kernels/cpu/isa/vec_avx2.h"
+#include "rlk/kernels/cpu/isa/vec_storage.h"
 
 constexpr int kMaxRows = 6;
 constexpr int kDirectRows = 12;
@@ -29,6 +30,11 @@ inline void transpose(F (&v)[kWidth]) {
     v[i].v = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
     v[i + 4].v = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
   }
+}
+
+inline void store_bf16_pair(std::uint16_t* p, F x, F y) {
+  store_bf16(p, x);
+  store_bf16(p + kWidth, y);
 }
 
 #include "rlk/kernels/cpu/isa/gemm_body.h"

@@ -8,6 +8,7 @@
 namespace {
 
 #include "rlk/kernels/cpu/isa/vec_avx512.h"
+#include "rlk/kernels/cpu/isa/vec_storage.h"
 
 constexpr int kMaxRows = 14;
 constexpr int kDirectRows = 28;
@@ -35,6 +36,25 @@ inline void transpose(F (&v)[kWidth]) {
     v[c + 4].v = _mm512_shuffle_f32x4(odd_top, odd_end, 0x88);
     v[c + 12].v = _mm512_shuffle_f32x4(odd_top, odd_end, 0xdd);
   }
+}
+
+// Nearest even, without what store_bf16 does for NaN lane by lane: they are rare.
+inline void store_bf16_pair(std::uint16_t* p, F x, F y) {
+  if (_mm512_cmp_ps_mask(x.v, y.v, _CMP_UNORD_Q) != 0) [[unlikely]] {
+    store_bf16(p, x);
+    store_bf16(p + kWidth, y);
+    return;
+  }
+  const auto round = [](__m512i u) {
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+  };
+  alignas(64) static constexpr std::uint16_t kUpper[32] = {
+      1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+      33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  _mm512_storeu_si512(
+      p, _mm512_permutex2var_epi16(round(_mm512_castps_si512(x.v)), _mm512_load_si512(kUpper),
+                                   round(_mm512_castps_si512(y.v))));
 }
 
 #include "rlk/kernels/cpu/isa/gemm_body.h"

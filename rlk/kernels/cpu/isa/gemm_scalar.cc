@@ -6,6 +6,7 @@
 namespace {
 
 #include "rlk/kernels/cpu/isa/vec_scalar.h"
+#include "rlk/kernels/cpu/isa/vec_storage.h"
 
 constexpr int kMaxRows = 4;
 constexpr int kDirectRows = 4;
@@ -19,6 +20,11 @@ inline void transpose(F (&v)[kWidth]) {
       v[j].v[i] = t;
     }
   }
+}
+
+inline void store_bf16_pair(std::uint16_t* p, F x, F y) {
+  store_bf16(p, x);
+  store_bf16(p + kWidth, y);
 }
 
 #include "rlk/kernels/cpu/isa/gemm_body.h"

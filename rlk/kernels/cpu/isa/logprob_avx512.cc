@@ -13,7 +13,11 @@ namespace {
 //
 #include "rlk/kernels/cpu/isa/vec_math.h"
 //
+#include "rlk/kernels/cpu/isa/vec_storage.h"
+//
 #include "rlk/kernels/cpu/isa/logprob_body.h"
+//
+#include "rlk/kernels/cpu/isa/sample_body.h"
 
 }  // namespace
 

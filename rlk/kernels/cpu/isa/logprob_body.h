@@ -1,11 +1,10 @@
-// The log-sum-exp, its gradient and sampling, one text for every instruction set. Included inside
-// the anonymous namespace of logprob_*.cc, after the vectors.
+// The log-sum-exp of a row, its gradient, and log-softmax: one text for every instruction set.
+// Included inside the anonymous namespace of logprob_*.cc, after the vectors.
 
-using rlk::cpu::BestToken;
+using rlk::cpu::LogitPiece;
+using rlk::cpu::LogitRowEnd;
 using rlk::cpu::LogprobGradient;
-using rlk::cpu::LogprobIsa;
 using rlk::cpu::LogprobSums;
-using rlk::cpu::SampleDraw;
 
 constexpr float kLowest = -0x1p30f;       // below it a logit takes no part
 constexpr float kHighest = 0x1p30f;       // above it a logit is an error
@@ -49,20 +48,54 @@ __attribute__((noinline)) void fix_far_terms(Terms* terms, F z, std::int32_t flo
   *terms = {load(ns), load(fs)};
 }
 
-// Terms of logits of which `part` take part; kWide: some may be far.
-template <bool kWide>
+// Terms of logits, some of which may be far where kGeneral.
+template <bool kGeneral>
 inline Terms terms_of(F z, M part, std::int32_t bin) {
   Terms terms = near_terms(z);
-  if constexpr (kWide) {
+  if constexpr (kGeneral) {
     if (any(part & less_equal(set1(kFar), abs(z)))) fix_far_terms(&terms, z, 16 * bin + kNowhere);
   }
   return terms;
 }
 
-template <bool kWide>
-inline M takes_part(F z, M lanes) {
-  if constexpr (kWide) return lanes & less_equal(set1(kLowest), z);
-  return lanes;
+inline I lane_numbers() {
+  std::int32_t lane[kWidth];
+  for (std::int32_t i = 0; i < kWidth; ++i) lane[i] = i;
+  return load(lane);
+}
+
+// Which tokens of a piece take part. Without kGeneral all do: no mask, no filter.
+template <bool kGeneral>
+struct Part {
+  F z = set1(0.0f);
+  I id = set1(std::int32_t{0}), next = id;
+
+  explicit Part(const LogitPiece& piece) {
+    if constexpr (kGeneral) {
+      z = set1(piece.cut ? piece.cut->z : kLowest);
+      id = set1(piece.cut ? piece.cut->id : INT32_MAX);
+      next = lane_numbers() + set1(static_cast<std::int32_t>(piece.first_id));
+    }
+  }
+  // For vector after vector.
+  M of(F logits, M lanes) {
+    if constexpr (!kGeneral) return lanes;
+    const M tie = equal(logits, z) & !less(id, next);
+    next = next + set1(std::int32_t{kWidth});
+    return lanes & (less(z, logits) | tie);
+  }
+};
+
+// body(k, lanes, whole) for every vector of n elements.
+template <typename Body>
+inline void for_each_vector(std::int64_t n, const Body& body) {
+  const M all_lanes = first_lanes(kWidth);
+  std::int64_t k = 0;
+  for (; k + kWidth <= n; k += kWidth) body(k, all_lanes, kWidth);
+  if (k < n) body(k, first_lanes(static_cast<int>(n - k)), static_cast<int>(n - k));
+}
+inline F load_lanes(const float* x, int count) {
+  return count == kWidth ? load(x) : load_n(x, count);
 }
 
 // exp2m/1
@@ -119,256 +152,233 @@ inline Range range_of(const float* x, std::int64_t n) {
   return range[0];
 }
 
-// Sums T_k of v * 2^(d + 16k) mod 2^64 over the terms with d + 16k >= 0, d = n - 16B. A term of bin
-// B-j is in T_k for every k >= j, there as 2^(16(k-j)) times its share of the bin; the bins are
-// less than 2^63, so they follow exactly. That needs no mask per bin.
-struct NestedSums {
-  L t[4];
+// The sums T_k of v * 2^(n & 15) over the terms with n >= 16 (B - k); the bins are their
+// differences. A term is cut at bit 22 in two numbers that are added in 32 bits, and put together
+// after at most kSteps vectors: 2^9 of less than 2^22, or of less than 2^21 with a sign.
+struct SplitSums {
+  static constexpr std::int64_t kSteps = 512;
+  I low[4], high[4];
+  L total[4];
 
-  NestedSums() {
-    for (L& x : t) x = set1_i64(0);
+  SplitSums() {
+    clear();
+    for (L& x : total) x = set1_i64(0);
   }
-  void add(I v, I d) {
-    const L low = low_half(v), low_d = low_half(d);
-    const L high = high_half(v), high_d = high_half(d);
+  void clear() {
+    for (I& x : low) x = set1(std::int32_t{0});
+    for (I& x : high) x = set1(std::int32_t{0});
+  }
+  void add(I v, I shift, const M (&at_least)[4]) {
+    const I v_low = shift_left(v, shift) & set1(std::int32_t{0x3fffff});
+    const I v_high = shift_right(v, set1(std::int32_t{22}) - shift);
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
-      const L up = set1_i64(16 * k);
-      t[k] = t[k] + (shift_left(low, low_d + up) + shift_left(high, high_d + up));
+      low[k] = add_where(at_least[k], low[k], v_low);
+      high[k] = add_where(at_least[k], high[k], v_high);
     }
   }
+  void join() {
+    for (int k = 0; k < 4; ++k) {
+      const L upper = low_half(high[k]) + high_half(high[k]);
+      total[k] = total[k] + (low_half(low[k]) + high_half(low[k]));
+      total[k] = total[k] + shift_left(upper, set1_i64(22));
+    }
+    clear();
+  }
   void bins(std::int64_t (&s)[4]) const {
-    std::uint64_t bin[4];
+    std::int64_t before = 0;
     for (int k = 0; k < 4; ++k) {
       std::int64_t lane[kWidth / 2];
-      store(lane, t[k]);
-      bin[k] = 0;
-      for (std::int64_t l : lane) bin[k] += static_cast<std::uint64_t>(l);
-      for (int j = 0; j < k; ++j) bin[k] -= bin[j] << (16 * (k - j));
+      store(lane, total[k]);
+      std::int64_t sum = 0;
+      for (std::int64_t l : lane) sum += l;
+      s[k] = sum - before;
+      before = sum;
     }
-    for (int k = 0; k < 4; ++k) s[k] = static_cast<std::int64_t>(bin[k]);
   }
 };
 
-template <bool kWide, bool kEntropy>
-inline void add_terms(LogprobSums* out, const float* x, std::int64_t n, float scale) {
-  NestedSums sums, entropy;
-  const I top = set1(16 * out->bin);
-  const F factor = set1(scale);
-  const auto add = [&](F logit, M lanes, bool whole) {
-    const F z = logit * factor;
-    const M part = takes_part<kWide>(z, lanes);
-    const Terms terms = terms_of<kWide>(z, part, out->bin);
-    const F qf = power_of(terms.f) * set1(0x1p24f);  // an integer
-    const I q = to_i32(qf);
-    I d = terms.n - top;
-    if (kWide || !whole) d = select(part, d, set1(kNowhere));
-    sums.add(q, d);
-    if constexpr (kEntropy) {
+template <bool kGeneral, bool kEntropy>
+inline void add_terms(LogprobSums* out, const LogitPiece& piece) {
+  SplitSums sums, entropy;
+  const F factor = set1(piece.scale);
+  const std::int32_t top = 16 * out->bin;
+  Part<kGeneral> part(piece);
+  for (std::int64_t begin = 0; begin < piece.n; begin += SplitSums::kSteps * kWidth) {
+    const std::int64_t left = piece.n - begin, most = SplitSums::kSteps * kWidth;
+    const float* x = piece.x + begin;
+    for_each_vector(left < most ? left : most, [&](std::int64_t k, M lanes, int count) {
+      const F z = load_lanes(x + k, count) * factor;
+      const M in = part.of(z, lanes);
+      const Terms terms = terms_of<kGeneral>(z, in, out->bin);
+      const F qf = power_of(terms.f) * set1(0x1p24f);  // an integer
+      const I q = to_i32(qf);
       const I shift = terms.n & set1(std::int32_t{15});
-      entropy.add(q * (shift - set1(std::int32_t{8})) + round_to_i32(qf * terms.f), d);
-    }
-  };
-  std::int64_t k = 0;
-  const M all_lanes = first_lanes(kWidth);
-  for (; k + kWidth <= n; k += kWidth) add(load(x + k), all_lanes, true);
-  if (k < n) {
-    const int count = static_cast<int>(n - k);
-    add(load_n(x + k, count), first_lanes(count), false);
+      M at_least[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        at_least[i] = less(set1(top - 16 * i - 1), terms.n);
+        if (kGeneral || count < kWidth) at_least[i] = at_least[i] & in;
+      }
+      sums.add(q, shift, at_least);
+      if constexpr (kEntropy) {
+        const I v = q * (shift - set1(std::int32_t{8})) + round_to_i32(qf * terms.f);
+        entropy.add(v, shift, at_least);
+      }
+    });
+    sums.join();
+    if constexpr (kEntropy) entropy.join();
   }
   sums.bins(out->s);
   if constexpr (kEntropy) entropy.bins(out->e);
 }
 
-void sums(LogprobSums* out, const float* x, std::int64_t n, float scale, bool checked,
-          bool entropy) {
-  const Range range = range_of(x, n);
-  const std::int32_t magnitude = range.largest();
-  const float z_max = max_lane(range.highest) * scale + 0.0f;  // rounding keeps the order
-  *out = LogprobSums{};
-  out->z_max = z_max;
-  out->bad = !checked && (magnitude >= kInfinityBits || !(z_max <= kHighest));
-  out->any = !out->bad && z_max >= kLowest;
-  if (!out->any) return;
-  out->wide = !(__builtin_bit_cast(float, magnitude) * scale < kFar);
-
-  // n never falls as z rises, so the highest bin is that of z_max.
-  if (__builtin_fabsf(z_max) < kFar) {
-    std::int32_t lane[kWidth];
-    store(lane, near_terms(set1(z_max)).n);
-    out->bin = lane[0] >> 4;
-  } else {
+inline std::int32_t bin_of(float z) {
+  if (__builtin_fabsf(z) >= kFar) {
     float f;
-    out->bin = far_term(z_max, &f) >> 4;
+    return far_term(z, &f) >> 4;
   }
-  if (out->wide) {
-    entropy ? add_terms<true, true>(out, x, n, scale) : add_terms<true, false>(out, x, n, scale);
+  std::int32_t lane[kWidth];
+  store(lane, near_terms(set1(z)).n);
+  return lane[0] >> 4;
+}
+
+void sums(LogprobSums* out, const LogitPiece& piece, bool entropy) {
+  const Range range = range_of(piece.x, piece.n);
+  const std::int32_t magnitude = range.largest();
+  const float z_max = max_lane(range.highest) * piece.scale + 0.0f;  // rounding keeps the order
+  *out = LogprobSums{};
+  out->bad = magnitude >= kInfinityBits || !(z_max <= kHighest);
+  out->wide = !(__builtin_bit_cast(float, magnitude) * piece.scale < kFar);
+  out->any = !out->bad && (piece.cut || z_max >= kLowest);
+  if (!out->any) return;
+  out->z_max = piece.cut ? piece.cut->z_max : z_max;
+  // n never falls as z rises, so the highest bin is that of z_max.
+  out->bin = piece.cut ? piece.cut->bin : bin_of(z_max);
+  if (out->wide || piece.cut) {
+    entropy ? add_terms<true, true>(out, piece) : add_terms<true, false>(out, piece);
   } else {
-    entropy ? add_terms<false, true>(out, x, n, scale) : add_terms<false, false>(out, x, n, scale);
+    entropy ? add_terms<false, true>(out, piece) : add_terms<false, false>(out, piece);
   }
 }
 
-template <bool kWide, bool kEntropy>
-inline F gradient_of(const LogprobGradient& row, F x, M lanes, M is_target) {
-  const F z = x * set1(row.scale);
-  const M part = takes_part<kWide>(z, lanes);
-  const Terms terms = terms_of<kWide>(z, part, row.bin);
+// p_j of section 5.
+inline F probability(const Terms& terms, const LogitRowEnd& row) {
   const I d = terms.n - set1(16 * row.bin);
   const F size = from_bits(shift_left<23>(d + set1(std::int32_t{127})));
-  const F p = select(less(set1(std::int32_t{-49}), d),
-                     (power_of(terms.f) * set1(row.inverse)) * size, zero());
-  F dz = (select(is_target, set1(1.0f), zero()) - p) * set1(row.g);
+  return select(less(set1(std::int32_t{-49}), d),
+                (power_of(terms.f) * set1(row.inverse)) * size, zero());
+}
+
+// dz of tokens whose [j = target] is `hit`.
+template <bool kGeneral, bool kEntropy>
+inline F gradient_of(F x, F hit, M lanes, Part<kGeneral>& part, const LogitPiece& piece,
+                     const LogitRowEnd& row, const LogprobGradient& g) {
+  const F z = x * set1(piece.scale);
+  const M in = part.of(z, lanes);
+  const F p = probability(terms_of<kGeneral>(z, in, row.bin), row);
+  F dz = (hit - p) * set1(g.g);
   if constexpr (kEntropy) {
     const F logp = subtract_f64(z, row.z_max, row.c);
-    dz = dz - (p * (logp + set1(row.entropy))) * set1(row.g_entropy);
+    dz = dz - (p * (logp + set1(g.entropy))) * set1(g.g_entropy);
   }
-  return select(part, dz * set1(row.out_scale), zero());
+  dz = dz * set1(g.out_scale);
+  return kGeneral ? select(in, dz, zero()) : dz;
 }
 
-inline I lane_numbers() {
-  std::int32_t lane[kWidth];
-  for (std::int32_t i = 0; i < kWidth; ++i) lane[i] = i;
-  return load(lane);
+template <bool kGeneral, bool kEntropy, typename T>
+inline void gradient_piece(T* dz, const LogitPiece& piece, const LogitRowEnd& row,
+                           const LogprobGradient& g) {
+  Part<kGeneral> part(piece);
+  for_each_vector(piece.n, [&](std::int64_t k, M lanes, int count) {
+    const F y = gradient_of<kGeneral, kEntropy>(load_lanes(piece.x + k, count), zero(), lanes, part,
+                                                piece, row, g);
+    count == kWidth ? store_value(dz + k, y) : store_value_n(dz + k, y, count);
+  });
+  const std::int64_t at = g.target - piece.first_id;
+  if (at < 0 || at >= piece.n) return;
+  LogitPiece one = piece;
+  one.first_id += at;
+  Part<kGeneral> target(one);
+  const F y = gradient_of<kGeneral, kEntropy>(load_n(piece.x + at, 1), set1(1.0f), first_lanes(1),
+                                              target, piece, row, g);
+  store_value_n(dz + at, y, 1);
 }
 
-template <bool kWide, bool kEntropy>
-inline void gradient_row(std::uint16_t* dz, const LogprobGradient& row, const float* x,
-                         std::int64_t n) {
-  const bool here = row.target >= 0 && row.target < n;
-  I distance = lane_numbers() - set1(here ? static_cast<std::int32_t>(row.target) : INT32_MAX);
-  const I step = set1(std::int32_t{kWidth});
-  const I none = set1(std::int32_t{0});
-  const M all_lanes = first_lanes(kWidth);
-  std::int64_t k = 0;
-  for (; k + kWidth <= n; k += kWidth) {
-    store_bf16(dz + k,
-               gradient_of<kWide, kEntropy>(row, load(x + k), all_lanes, equal(distance, none)));
-    distance = distance + step;
-  }
-  if (k < n) {
-    const int count = static_cast<int>(n - k);
-    store_bf16_n(dz + k,
-                 gradient_of<kWide, kEntropy>(row, load_n(x + k, count), first_lanes(count),
-                                              equal(distance, none)),
-                 count);
-  }
-}
-
-void gradient(std::uint16_t* dz, const LogprobGradient& row, const float* x, std::int64_t n) {
-  const bool entropy = row.g_entropy != 0.0f;
-  if (row.wide) {
-    entropy ? gradient_row<true, true>(dz, row, x, n) : gradient_row<true, false>(dz, row, x, n);
+template <typename T>
+inline void gradient(T* dz, const LogitPiece& piece, const LogitRowEnd& row,
+                     const LogprobGradient& g) {
+  const bool general = row.wide || piece.cut;
+  if (g.g_entropy != 0.0f) {
+    general ? gradient_piece<true, true>(dz, piece, row, g)
+            : gradient_piece<false, true>(dz, piece, row, g);
   } else {
-    entropy ? gradient_row<false, true>(dz, row, x, n) : gradient_row<false, false>(dz, row, x, n);
+    general ? gradient_piece<true, false>(dz, piece, row, g)
+            : gradient_piece<false, false>(dz, piece, row, g);
   }
 }
-
-inline void multiply_wide(I a, std::uint32_t b, I* low, I* high) {
-  const L factor = set1_i64(std::int64_t{b});
-  const L even = multiply_u32(even_lanes(a), factor);
-  const L odd = multiply_u32(odd_lanes(a), factor);
-  *low = join_low(even, odd);
-  *high = join_high(even, odd);
+void gradient_bf16(std::uint16_t* dz, const LogitPiece& piece, const LogitRowEnd& row,
+                   const LogprobGradient& g) {
+  gradient(dz, piece, row, g);
+}
+void gradient_f32(float* dz, const LogitPiece& piece, const LogitRowEnd& row,
+                  const LogprobGradient& g) {
+  gradient(dz, piece, row, g);
 }
 
-inline I word(std::uint32_t x) { return set1(static_cast<std::int32_t>(x)); }
-
-// Words of kWidth token groups, four tokens each: x[i] are those of 4 * group + i.
-inline void philox(const SampleDraw& draw, I group, I (&x)[4]) {
-  I c0 = group, c1 = word(draw.position), c2 = word(draw.request[0]), c3 = word(draw.request[1]);
-  std::uint32_t k0 = draw.key[0], k1 = draw.key[1];
-  for (int round = 0; round < 10; ++round) {
-    I low0, high0, low1, high1;
-    multiply_wide(c0, 0xD2511F53u, &low0, &high0);
-    multiply_wide(c2, 0xCD9E8D57u, &low1, &high1);
-    c0 = high1 ^ c1 ^ word(k0);
-    c2 = high0 ^ c3 ^ word(k1);
-    c1 = low1;
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  x[0] = c0;
-  x[1] = c1;
-  x[2] = c2;
-  x[3] = c3;
+template <bool kGeneral>
+inline void log_softmax_piece(float* y, const LogitPiece& piece, const LogitRowEnd& row) {
+  Part<kGeneral> part(piece);
+  const F out = set1(-__builtin_inff());
+  for_each_vector(piece.n, [&](std::int64_t k, M lanes, int count) {
+    const F z = load_lanes(piece.x + k, count) * set1(piece.scale);
+    F logp = subtract_f64(z, row.z_max, row.c);
+    if constexpr (kGeneral) logp = select(part.of(z, lanes), logp, out);
+    count == kWidth ? store(y + k, logp) : store_n(y + k, logp, count);
+  });
+}
+void log_softmax(float* y, const LogitPiece& piece, const LogitRowEnd& row) {
+  row.wide || piece.cut ? log_softmax_piece<true>(y, piece, row)
+                        : log_softmax_piece<false>(y, piece, row);
 }
 
-// Words of 4 * kWidth token ids in order: x[i] are those of group * 4 + i * kWidth + lane.
-inline void token_words(const SampleDraw& draw, std::uint32_t group, I (&x)[4]) {
-  // Lane 4b + i holds the group that the transpose brings to block b of x[i].
-  std::int32_t offset[kWidth];
-  for (std::int32_t lane = 0; lane < kWidth; ++lane) {
-    offset[lane] = (kWidth / 4) * (lane % 4) + lane / 4;
-  }
-  philox(draw, load(offset) + word(group), x);
-  transpose_fours(x);
+void lane_sums(float* lane, std::int64_t lanes, const float* dy, const LogitPiece& piece) {
+  Part<true> part(piece);
+  for_each_vector(piece.n, [&](std::int64_t k, M whole, int count) {
+    const M in = part.of(load_lanes(piece.x + k, count) * set1(piece.scale), whole);
+    float* at = lane + (k & (lanes - 1));
+    const F sum = load(at);
+    store(at, select(in, sum + load_lanes(dy + k, count), sum));
+  });
 }
 
-inline F gumbel_of(I words) {
-  const F u = (to_f32(shift_right_logical<9>(words)) + set1(0.5f)) * set1(0x1p-23f);
-  return neg(log_normal(neg(log_normal(u))));
+template <bool kGeneral, typename T>
+inline void log_softmax_gradient_piece(T* dz, const float* dy, float sum, float out_scale,
+                                       const LogitPiece& piece, const LogitRowEnd& row) {
+  Part<kGeneral> part(piece);
+  for_each_vector(piece.n, [&](std::int64_t k, M lanes, int count) {
+    const F z = load_lanes(piece.x + k, count) * set1(piece.scale);
+    const M in = part.of(z, lanes);
+    const F p = probability(terms_of<kGeneral>(z, in, row.bin), row);
+    F y = (load_lanes(dy + k, count) - p * set1(sum)) * set1(out_scale);
+    if constexpr (kGeneral) y = select(in, y, zero());
+    count == kWidth ? store_value(dz + k, y) : store_value_n(dz + k, y, count);
+  });
 }
-
-struct BestLanes {
-  F score = set1(-__builtin_inff());
-  I id = set1(std::int32_t{0});
-
-  void add(F x, I ids, M part) {
-    const M better = part & less(score, x);  // a tie leaves the lower id
-    score = select(better, x, score);
-    id = select(better, ids, id);
-  }
-};
-
-template <bool kGumbel>
-inline void best_of(BestToken* out, const float* x, std::int64_t n, float scale, bool checked,
-                    const SampleDraw& draw, std::int64_t first_id) {
-  Range range;
-  BestLanes best;
-  F z_max = set1(-__builtin_inff());
-  I words[4] = {};
-  I ids = lane_numbers() + set1(static_cast<std::int32_t>(first_id));
-  for (std::int64_t k = 0; k < n; k += 4 * kWidth) {
-    if constexpr (kGumbel) {
-      token_words(draw, static_cast<std::uint32_t>((first_id + k) / 4), words);
-    }
-    for (int i = 0; i < 4 && k + i * kWidth < n; ++i) {
-      const std::int64_t at = k + i * kWidth;
-      const int count = static_cast<int>(n - at < kWidth ? n - at : kWidth);
-      const F logit = count == kWidth ? load(x + at) : load_n(x + at, count);
-      range.add_n(logit, count);
-      const F z = logit * set1(scale);
-      z_max = max(select(first_lanes(count), z, z_max), z_max);
-      const M part = first_lanes(count) & less_equal(set1(kLowest), z);
-      best.add(kGumbel ? z + gumbel_of(words[i]) : z, ids, part);
-      ids = ids + set1(std::int32_t{kWidth});
-    }
-  }
-  *out = BestToken{};
-  out->bad = !checked && (range.largest() >= kInfinityBits || max_lane(z_max) > kHighest);
-  float scores[kWidth];
-  std::int32_t lane_ids[kWidth];
-  store(scores, best.score);
-  store(lane_ids, best.id);
-  for (int i = 0; i < kWidth; ++i) {
-    if (!(scores[i] > -__builtin_inff())) continue;
-    const bool better =
-        !out->any || scores[i] > out->score || (scores[i] == out->score && lane_ids[i] < out->id);
-    if (!better) continue;
-    out->any = true;
-    out->score = scores[i];
-    out->id = lane_ids[i];
-  }
-}
-
-void best(BestToken* out, const float* x, std::int64_t n, float scale, bool checked,
-          const SampleDraw& draw, std::int64_t first_id) {
-  if (draw.gumbel) {
-    best_of<true>(out, x, n, scale, checked, draw, first_id);
+template <typename T>
+inline void log_softmax_gradient(T* dz, const float* dy, float sum, float out_scale,
+                                 const LogitPiece& piece, const LogitRowEnd& row) {
+  if (row.wide || piece.cut) {
+    log_softmax_gradient_piece<true>(dz, dy, sum, out_scale, piece, row);
   } else {
-    best_of<false>(out, x, n, scale, checked, draw, first_id);
+    log_softmax_gradient_piece<false>(dz, dy, sum, out_scale, piece, row);
   }
 }
-
-constexpr LogprobIsa kTable = {.sums = sums, .gradient = gradient, .best = best};
+void log_softmax_gradient_bf16(std::uint16_t* dz, const float* dy, float sum, float out_scale,
+                               const LogitPiece& piece, const LogitRowEnd& row) {
+  log_softmax_gradient(dz, dy, sum, out_scale, piece, row);
+}
+void log_softmax_gradient_f32(float* dz, const float* dy, float sum, float out_scale,
+                              const LogitPiece& piece, const LogitRowEnd& row) {
+  log_softmax_gradient(dz, dy, sum, out_scale, piece, row);
+}

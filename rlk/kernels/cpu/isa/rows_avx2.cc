@@ -13,6 +13,12 @@ namespace {
 //
 #include "rlk/kernels/cpu/isa/vec_math.h"
 //
+#include "rlk/kernels/cpu/isa/vec_storage.h"
+//
+#include "rlk/kernels/cpu/isa/vec_pair_avx2.h"
+//
+#include "rlk/kernels/cpu/isa/vec_pair.h"
+//
 #include "rlk/kernels/cpu/isa/rows_body.h"
 
 }  // namespace

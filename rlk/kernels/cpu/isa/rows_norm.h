@@ -1,174 +1,191 @@
 // rms_norm and its gradients on rows; part of rows_body.h.
 
-// Terms of the two lane sums: step(k, acc) takes the elements at k, step_n the first `count`.
-struct Squares {
-  const std::uint16_t* x;
-  F step(std::int64_t k, F acc) const {
-    const F v = load_bf16(x + k);
-    return fma(v, v, acc);
-  }
-  F step_n(std::int64_t k, int count, F acc) const {
-    const F v = load_bf16_n(x + k, count);
-    return fma(v, v, acc);
-  }
-};
-
-struct WeightedProducts {
-  const std::uint16_t* dy;
-  const std::uint16_t* w;
-  const std::uint16_t* x;
-  F step(std::int64_t k, F acc) const {
-    return fma(load_bf16(dy + k) * load_bf16(w + k), load_bf16(x + k), acc);
-  }
-  F step_n(std::int64_t k, int count, F acc) const {
-    return fma(load_bf16_n(dy + k, count) * load_bf16_n(w + k, count), load_bf16_n(x + k, count),
-               acc);
-  }
-};
-
-// The lanes [first, first + kGroup * kWidth) of a lane sum.
-template <int kGroup, typename Terms>
-inline void sum_lanes(F* lane, const Terms& terms, std::int64_t first, std::int64_t n,
-                      std::int64_t lanes) {
-  F acc[kGroup];
-#pragma GCC unroll 8
-  for (int i = 0; i < kGroup; ++i) acc[i] = zero();
+// The lanes [first, first + kGroup * kPair) of a lane sum, folded once: kGroup vectors of sums of
+// neighbouring lanes. term(k, acc) adds the elements at k, term_n(k, count, acc) the first `count`.
+template <typename T, int kGroup, typename Term, typename TermN>
+inline void sum_lanes(F* sums, const Term& term, const TermN& term_n, std::int64_t first,
+                      std::int64_t n, std::int64_t lanes) {
+  P acc[kGroup];
+#pragma GCC unroll 4
+  for (int i = 0; i < kGroup; ++i) acc[i] = both(zero());
   std::int64_t k = first;
-  for (; k + kGroup * kWidth <= n; k += lanes) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kGroup; ++i) acc[i] = terms.step(k + i * kWidth, acc[i]);
+  for (; k + kGroup * kPair <= n; k += lanes) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kGroup; ++i) acc[i] = term(k + i * kPair, acc[i]);
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
   for (int i = 0; i < kGroup; ++i) {
-    const std::int64_t at = k + i * kWidth;
-    if (at + kWidth <= n) {
-      acc[i] = terms.step(at, acc[i]);
+    const std::int64_t at = k + i * kPair;
+    if (at + kPair <= n) {
+      acc[i] = term(at, acc[i]);
     } else if (at < n) {
-      acc[i] = terms.step_n(at, static_cast<int>(n - at), acc[i]);
+      acc[i] = term_n(at, static_cast<int>(n - at), acc[i]);
     }
-    lane[i] = acc[i];
+    sums[i] = add_neighbours<T>(acc[i]);
   }
 }
 
-template <typename Terms>
-inline float lane_sum(const Terms& terms, std::int64_t n, std::int64_t lanes) {
+// A lane sum up to the last vector: what is left of its neighbour tree is in the vector. `lanes` is
+// a power of two from kPair to 1024.
+template <typename T, typename Term, typename TermN>
+inline F lane_sum(const Term& term, const TermN& term_n, std::int64_t n, std::int64_t lanes) {
   // Lanes past the end are +0 and neutral, so a short row needs a part of the tree only.
   std::int64_t used = lanes;
-  while (used > kWidth && used / 2 >= n) used /= 2;
-  const int count = static_cast<int>(used / kWidth);
-  F lane[1024 / kWidth];
-  for (int i = 0; i < count;) {
-    const std::int64_t first = std::int64_t{i} * kWidth;
-    const int left = count - i;
-    if (left >= 8) {
-      sum_lanes<8>(lane + i, terms, first, n, lanes);
-      i += 8;
-    } else if (left >= 4) {
-      sum_lanes<4>(lane + i, terms, first, n, lanes);
-      i += 4;
-    } else {
-      sum_lanes<1>(lane + i, terms, first, n, lanes);
-      i += 1;
-    }
+  while (used > kPair && used / 2 >= n) used /= 2;
+  const int count = static_cast<int>(used / kPair);
+  F sums[1024 / kPair];
+  int i = 0;
+  for (; i + 4 <= count; i += 4) {
+    sum_lanes<T, 4>(sums + i, term, term_n, std::int64_t{i} * kPair, n, lanes);
   }
-  return neighbour_tree(lane, count) + 0.0f;
+  for (; i < count; ++i) {
+    sum_lanes<T, 1>(sums + i, term, term_n, std::int64_t{i} * kPair, n, lanes);
+  }
+  for (int left = count; left > 1; left /= 2) {
+    for (int j = 0; j < left / 2; ++j) sums[j] = pair_add(sums[2 * j], sums[2 * j + 1]);
+  }
+  return sums[0];
 }
 
-inline bool finite(float x) {
-  return (__builtin_bit_cast(std::uint32_t, x) & 0x7f800000u) != 0x7f800000u;
+// Lane r is the sum of x[r] by the neighbour tree, ending with + (+0); x is overwritten.
+inline F row_sums(F (&x)[kWidth]) {
+#pragma GCC unroll 4
+  for (int left = kWidth; left > 1; left /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < left / 2; ++i) x[i] = pair_add(x[2 * i], x[2 * i + 1]);
+  }
+  return x[0] + zero();
 }
 
-std::int64_t rms_norm(std::uint16_t* y, std::int64_t y_stride, float* q, std::int64_t q_stride,
-                      const std::uint16_t* x, std::int64_t x_stride, const std::uint16_t* w,
-                      std::int64_t rows, std::int64_t n, std::int64_t lanes, float eps) {
+// Rows that are read twice or more and together stay in the first-level cache.
+template <typename T>
+inline std::int64_t rows_together(std::int64_t n) {
+  constexpr std::int64_t kBytes = 16384;
+  const std::int64_t fit = kBytes / (static_cast<std::int64_t>(sizeof(T)) * (n + 1));
+  return fit < 1 ? 1 : fit < kWidth ? fit : kWidth;
+}
+
+template <typename T>
+std::int64_t rms_norm(const NormRows<T>& r) {
+  const F infinity = set1(__builtin_inff());
+  const std::int64_t step = rows_together<T>(r.n);
   std::int64_t bad_row = -1;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::uint16_t* xr = x + r * x_stride;
-    std::uint16_t* yr = y + r * y_stride;
-    const float sum = lane_sum(Squares{xr}, n, lanes);
-    if (!finite(sum) && bad_row < 0) bad_row = r;
-    const float scale = 1.0f / __builtin_sqrtf(sum / static_cast<float>(n) + eps);
-    const F s = set1(scale);
-    std::int64_t k = 0;
-    for (; k + kWidth <= n; k += kWidth) {
-      store_bf16(yr + k, (load_bf16(xr + k) * s) * load_bf16(w + k));
+  for (std::int64_t begin = 0; begin < r.rows; begin += step) {
+    const int count = static_cast<int>(r.rows - begin < step ? r.rows - begin : step);
+    F parts[kWidth];
+    for (int i = 0; i < kWidth; ++i) parts[i] = zero();
+    for (int i = 0; i < count; ++i) {
+      const T* x = r.x + (begin + i) * r.x_stride;
+      if (r.residual != nullptr) {
+        T* sum = r.residual_out + (begin + i) * r.residual_out_stride;
+        residual_add(sum, r.residual + (begin + i) * r.residual_stride, x, r.n);
+        x = sum;
+      }
+      parts[i] = lane_sum<T>(
+          [x](std::int64_t k, P acc) {
+            prefetch(x + k);
+            const P v = load_pair(x + k);
+            return fma(v, v, acc);
+          },
+          [x](std::int64_t k, int some, P acc) {
+            const P v = load_pair_n(x + k, some);
+            return fma(v, v, acc);
+          },
+          r.n, r.lanes);
     }
-    if (k < n) {
-      const int count = static_cast<int>(n - k);
-      store_bf16_n(yr + k, (load_bf16_n(xr + k, count) * s) * load_bf16_n(w + k, count), count);
+    const F sums = row_sums(parts);
+    float sum[kWidth], scale[kWidth];
+    store(sum, sums);
+    store(scale, set1(1.0f) / sqrt(sums / set1(static_cast<float>(r.n)) + set1(r.eps)));
+    if (bad_row < 0 && !all(less(sums, infinity))) {
+      int i = 0;
+      while (sum[i] < __builtin_inff()) ++i;
+      bad_row = begin + i;
     }
-    if (q != nullptr) q[r * q_stride] = scale;
+    for (int i = 0; i < count; ++i) {
+      const T* x = r.residual != nullptr ? r.residual_out + (begin + i) * r.residual_out_stride
+                                         : r.x + (begin + i) * r.x_stride;
+      const P q = both(set1(scale[i]));
+      map_pairs<false>(
+          r.n, r.y + (begin + i) * r.y_stride, [&](P v, P w) { return (v * q) * w; }, x, r.w);
+      if (r.q != nullptr) r.q[(begin + i) * r.q_stride] = scale[i];
+    }
   }
   return bad_row;
 }
 
-void rms_norm_backward(std::uint16_t* dx, std::int64_t dx_stride, const std::uint16_t* dy,
-                       std::int64_t dy_stride, const std::uint16_t* x, std::int64_t x_stride,
-                       const std::uint16_t* w, const float* q, std::int64_t q_stride,
-                       std::int64_t rows, std::int64_t n, std::int64_t lanes) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::uint16_t* xr = x + r * x_stride;
-    const std::uint16_t* dyr = dy + r * dy_stride;
-    std::uint16_t* dxr = dx + r * dx_stride;
-    const float scale = q[r * q_stride];
-    const float sum = lane_sum(WeightedProducts{dyr, w, xr}, n, lanes);
-    const F z = set1(((scale * scale) * scale) * (sum / static_cast<float>(n)));
-    const F s = set1(scale);
-    std::int64_t k = 0;
-    for (; k + kWidth <= n; k += kWidth) {
-      const F u = load_bf16(dyr + k) * load_bf16(w + k);
-      store_bf16(dxr + k, fma(u, s, neg(load_bf16(xr + k) * z)));
+template <typename T>
+void rms_norm_backward(const NormGradientRows<T>& r) {
+  const std::int64_t step = rows_together<T>(2 * r.n);
+  for (std::int64_t begin = 0; begin < r.rows; begin += step) {
+    const int count = static_cast<int>(r.rows - begin < step ? r.rows - begin : step);
+    F parts[kWidth];
+    float scale[kWidth] = {};
+    for (int i = 0; i < kWidth; ++i) parts[i] = zero();
+    for (int i = 0; i < count; ++i) {
+      const T* x = r.x + (begin + i) * r.x_stride;
+      const T* dy = r.dy + (begin + i) * r.dy_stride;
+      scale[i] = r.q[(begin + i) * r.q_stride];
+      parts[i] = lane_sum<T>(
+          [&](std::int64_t k, P acc) {
+            prefetch(dy + k);
+            prefetch(x + k);
+            return fma(load_pair(dy + k) * load_pair(r.w + k), load_pair(x + k), acc);
+          },
+          [&](std::int64_t k, int some, P acc) {
+            return fma(load_pair_n(dy + k, some) * load_pair_n(r.w + k, some),
+                       load_pair_n(x + k, some), acc);
+          },
+          r.n, r.lanes);
     }
-    if (k < n) {
-      const int count = static_cast<int>(n - k);
-      const F u = load_bf16_n(dyr + k, count) * load_bf16_n(w + k, count);
-      store_bf16_n(dxr + k, fma(u, s, neg(load_bf16_n(xr + k, count) * z)), count);
+    const F q = load(scale);
+    float slope[kWidth];
+    store(slope, ((q * q) * q) * (row_sums(parts) / set1(static_cast<float>(r.n))));
+    for (int i = 0; i < count; ++i) {
+      const P s = both(set1(scale[i]));
+      const P z = both(set1(slope[i]));
+      map_pairs<false>(
+          r.n, r.dx + (begin + i) * r.dx_stride,
+          [&](P dy, P w, P x) { return fms(dy * w, s, x * z); }, r.dy + (begin + i) * r.dy_stride,
+          r.w, r.x + (begin + i) * r.x_stride);
     }
   }
 }
 
-// Columns [k, k + kGroup * kWidth), or the first `count` of one vector.
-template <int kGroup>
-inline void weight_columns(float* dw, const std::uint16_t* dy, std::int64_t dy_stride,
-                           const std::uint16_t* x, std::int64_t x_stride, const float* q,
-                           std::int64_t q_stride, std::int64_t rows, bool fresh) {
-  F acc[kGroup];
-#pragma GCC unroll 4
-  for (int i = 0; i < kGroup; ++i) acc[i] = zero();
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const F s = set1(q[r * q_stride]);
-#pragma GCC unroll 4
+// dw of kGroup pairs of columns, or of the first `count` elements of one.
+template <typename T, int kGroup>
+inline void weight_columns(float* dw, const NormGradientRows<T>& r, std::int64_t k, int count,
+                           bool fresh) {
+  P acc[kGroup];
+#pragma GCC unroll 2
+  for (int i = 0; i < kGroup; ++i) acc[i] = both(zero());
+  const auto read = [&](const T* p) {
+    return kGroup > 1 || count == kPair ? load_pair(p) : load_pair_n(p, count);
+  };
+  for (std::int64_t row = 0; row < r.rows; ++row) {
+    const P q = both(set1(r.q[row * r.q_stride]));
+    const T* dy = r.dy + row * r.dy_stride + k;
+    const T* x = r.x + row * r.x_stride + k;
+#pragma GCC unroll 2
     for (int i = 0; i < kGroup; ++i) {
-      const std::int64_t at = i * kWidth;
-      acc[i] =
-          fma(load_bf16(dy + r * dy_stride + at), load_bf16(x + r * x_stride + at) * s, acc[i]);
+      acc[i] = fma(read(dy + i * kPair), read(x + i * kPair) * q, acc[i]);
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 2
   for (int i = 0; i < kGroup; ++i) {
-    float* out = dw + i * kWidth;
-    store(out, fresh ? acc[i] : load(out) + acc[i]);
+    float* out = dw + k + i * kPair;
+    const P sum = in_order<T>(acc[i]);
+    store_numbers_n(out, fresh ? sum : load_pair_n(out, count) + sum, count);
   }
 }
 
-void rms_norm_weight(float* dw, const std::uint16_t* dy, std::int64_t dy_stride,
-                     const std::uint16_t* x, std::int64_t x_stride, const float* q,
-                     std::int64_t q_stride, std::int64_t rows, std::int64_t n, bool fresh) {
+template <typename T>
+void rms_norm_weight(float* dw, const NormGradientRows<T>& r, bool fresh) {
   std::int64_t k = 0;
-  for (; k + 4 * kWidth <= n; k += 4 * kWidth) {
-    weight_columns<4>(dw + k, dy + k, dy_stride, x + k, x_stride, q, q_stride, rows, fresh);
+  for (; k + 2 * kPair <= r.n; k += 2 * kPair) weight_columns<T, 2>(dw, r, k, kPair, fresh);
+  for (; k < r.n; k += kPair) {
+    weight_columns<T, 1>(dw, r, k, static_cast<int>(r.n - k < kPair ? r.n - k : kPair), fresh);
   }
-  for (; k + kWidth <= n; k += kWidth) {
-    weight_columns<1>(dw + k, dy + k, dy_stride, x + k, x_stride, q, q_stride, rows, fresh);
-  }
-  if (k == n) return;
-  const int count = static_cast<int>(n - k);
-  F acc = zero();
-  for (std::int64_t r = 0; r < rows; ++r) {
-    acc = fma(load_bf16_n(dy + r * dy_stride + k, count),
-              load_bf16_n(x + r * x_stride + k, count) * set1(q[r * q_stride]), acc);
-  }
-  store_n(dw + k, fresh ? acc : load_n(dw + k, count) + acc, count);
 }
 
 void merge_heads(float* dw, const float* partial, std::int64_t stride, std::int64_t rows,

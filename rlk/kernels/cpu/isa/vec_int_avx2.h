@@ -5,6 +5,11 @@ inline I max(I a, I b) { return {_mm256_max_epi32(a.v, b.v)}; }
 inline I operator*(I a, I b) { return {_mm256_mullo_epi32(a.v, b.v)}; }  // the low 32 bits
 inline I operator^(I a, I b) { return {_mm256_xor_si256(a.v, b.v)}; }
 inline I round_to_i32(F a) { return {_mm256_cvtps_epi32(a.v)}; }  // nearest even
+// By a count per lane in [0, 32); the shift to the right is arithmetic.
+inline I shift_left(I a, I count) { return {_mm256_sllv_epi32(a.v, count.v)}; }
+inline I shift_right(I a, I count) { return {_mm256_srav_epi32(a.v, count.v)}; }
+// a + b where m, else a
+inline I add_where(M m, I a, I b) { return a + (b & I{_mm256_castps_si256(m.v)}); }
 
 struct L {
   __m256i v;

@@ -5,6 +5,11 @@ inline I max(I a, I b) { return {_mm512_max_epi32(a.v, b.v)}; }
 inline I operator*(I a, I b) { return {_mm512_mullo_epi32(a.v, b.v)}; }  // the low 32 bits
 inline I operator^(I a, I b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline I round_to_i32(F a) { return {_mm512_cvtps_epi32(a.v)}; }  // nearest even
+// By a count per lane in [0, 32); the shift to the right is arithmetic.
+inline I shift_left(I a, I count) { return {_mm512_sllv_epi32(a.v, count.v)}; }
+inline I shift_right(I a, I count) { return {_mm512_srav_epi32(a.v, count.v)}; }
+// a + b where m, else a
+inline I add_where(M m, I a, I b) { return {_mm512_mask_add_epi32(a.v, m.v, a.v, b.v)}; }
 
 struct L {
   __m512i v;

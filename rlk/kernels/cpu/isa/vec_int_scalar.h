@@ -17,6 +17,17 @@ inline I round_to_i32(F a) {  // nearest even
     return static_cast<std::int32_t>((x + 0x1.8p52) - 0x1.8p52);
   });
 }
+// By a count per lane in [0, 32); the shift to the right is arithmetic.
+inline I shift_left(I a, I count) {
+  return each<I>([&](int i) { return wrap(u32(a.v[i]) << count.v[i]); });
+}
+inline I shift_right(I a, I count) {
+  return each<I>([&](int i) { return a.v[i] >> count.v[i]; });
+}
+// a + b where m, else a
+inline I add_where(M m, I a, I b) {
+  return each<I>([&](int i) { return m.v[i] ? wrap(u32(a.v[i]) + u32(b.v[i])) : a.v[i]; });
+}
 
 struct L {
   std::uint64_t v[kWidth / 2];

@@ -12,7 +12,9 @@ namespace {
 // clang-format off
 #include "rlk/kernels/cpu/isa/vec_avx512.h"
 #include "rlk/kernels/cpu/isa/vec_math.h"
+#include "rlk/kernels/cpu/isa/vec_storage.h"
 
+using cpu::RowList;
 constexpr int kTileVectors = 4;
 
 #include "rlk/kernels/cpu/isa/attention_tile.h"

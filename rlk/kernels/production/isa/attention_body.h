@@ -3,6 +3,14 @@
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
+// Right operand of a chain: rows of bf16 where they lie.
+struct Bf16Rows {
+  const std::uint16_t* const* rows;
+  int first;
+  F load_at(int i, int vector) const { return load_bf16(rows[i] + first + vector * kWidth); }
+  Bf16Rows from(int i, int n) const { return {rows + i, first + n}; }
+};
+
 inline float sum_lanes(F x) { return neighbour_tree(&x, 1); }
 
 // Largest of the n scores s, NaN where one is NaN.
@@ -53,8 +61,8 @@ inline void flash_row(const FlashTile& t, int r, float* s, int n, int end) {
 
 void flash_block(const FlashTile& t, const FlashBlock& block) {
   constexpr std::int64_t kStride = kFlashStride;
-  widen_transposed(t.kt, kStride, block.k, block.n, t.d);
-  widen_rows(t.v, t.ld, block.v, block.n, t.d);
+  widen_transposed(t.kt, kStride, Bf16RowList{block.k, 0}, block.n, t.d);
+  widen_rows(t.v, t.ld, Bf16RowList{block.v, 0}, block.n, t.d);
   int first = 0;
   while (first < t.rows && block.visible[first] <= 0) ++first;
   for (int r0 = first; r0 < t.rows; r0 += kFlashRows) {
@@ -159,7 +167,7 @@ inline void decode_values_of(const DecodeRow& row, std::int64_t lds) {
 
 void decode(const DecodeRow& row) {
   const std::int64_t lds = padded(row.n);
-  widen_rows(row.wide_q, row.ld, row.q, row.heads, row.d);
+  widen_rows(row.wide_q, row.ld, Bf16RowList{row.q, 0}, row.heads, row.d);
   for (int j = 0; j < row.n; j += kWidth) {
     for (int i = j + kWidth; i < at_most(row.n, j + 2 * kWidth); ++i) {
       prefetch_row(row.k[i], row.d);
@@ -181,7 +189,7 @@ void decode(const DecodeRow& row) {
 }
 
 constexpr AttentionIsa kTable = {
-    .widen_rows = widen_rows,
+    .widen_rows = widen_rows<std::uint16_t>,
     .flash_block = flash_block,
     .flash_end = flash_end,
     .decode = decode,

@@ -1,0 +1,206 @@
+#include "rlk/bench/data.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "rlk/numerics/bf16.h"
+#include "rlk/ops/gemm.h"
+
+namespace rlk::bench {
+namespace {
+
+std::uint64_t next(std::uint64_t& state) {
+  std::uint64_t z = state += 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// 16 bits to [-1, 1).
+float unit(std::uint64_t bits) {
+  return static_cast<float>(static_cast<std::int16_t>(bits & 0xffff)) * 0x1p-15f;
+}
+
+std::string hex_of(const void* element, std::size_t size) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, element, size);
+  return fmt::format("{:#0{}x}", bits, 2 + 2 * size);
+}
+
+const char* element(const ConstTensorView& t, std::int64_t i, std::int64_t j, std::int64_t k) {
+  const std::int64_t at = i * t.stride(0) + j * t.stride(1) + k * t.stride(2);
+  return static_cast<const char*>(t.data) + at * static_cast<std::int64_t>(size_of(t.dtype));
+}
+
+template <typename View>
+View heads_of(View t, std::int64_t begin, std::int64_t end) {
+  const std::int64_t at = begin * t.stride(1) * static_cast<std::int64_t>(size_of(t.dtype));
+  if constexpr (std::is_same_v<View, TensorView>) {
+    t.data = static_cast<char*>(t.data) + at;
+  } else {
+    t.data = static_cast<const char*>(t.data) + at;
+  }
+  t.layout.shape[1] = end - begin;
+  return t;
+}
+
+}  // namespace
+
+Tensor random_tensor(DType dtype, std::initializer_list<std::int64_t> sizes, std::uint64_t seed,
+                     float scale) {
+  Tensor t(dtype, sizes);
+  std::uint64_t state = seed << 32, word = 0;
+  for (std::int64_t i = 0; i < t.size(); ++i) {
+    if (i % 4 == 0) word = next(state);
+    const float x = unit(word) * scale;
+    word >>= 16;
+    if (dtype == DType::kBF16) {
+      t.data<bf16>()[i] = numerics::to_bf16(x);
+    } else {
+      t.data<float>()[i] = x;
+    }
+  }
+  return t;
+}
+
+Tensor widened(const Tensor& t) {
+  if (t.dtype() == DType::kF32) return t;
+  Tensor wide(DType::kF32, {t.size()});
+  for (std::int64_t i = 0; i < t.size(); ++i) {
+    wide.data<float>()[i] = numerics::to_f32(t.data<bf16>()[i]);
+  }
+  return wide;
+}
+
+Tensor offsets(std::int64_t count, std::int64_t step) {
+  Tensor t(DType::kI32, {count});
+  for (std::int64_t i = 0; i < count; ++i) {
+    t.data<std::int32_t>()[i] = static_cast<std::int32_t>(i * step);
+  }
+  return t;
+}
+
+Tensor filled(std::int64_t count, std::int64_t value) {
+  Tensor t(DType::kI32, {count});
+  std::fill_n(t.data<std::int32_t>(), count, static_cast<std::int32_t>(value));
+  return t;
+}
+
+std::vector<std::int64_t> sampled(std::int64_t n, std::int64_t count, std::uint64_t seed) {
+  std::vector<std::int64_t> numbers;
+  if (n <= count) {
+    for (std::int64_t i = 0; i < n; ++i) numbers.push_back(i);
+    return numbers;
+  }
+  for (const std::int64_t i : {std::int64_t{0}, n - 1, std::int64_t{127}, std::int64_t{128}}) {
+    if (i < n) numbers.push_back(i);
+  }
+  std::uint64_t state = seed;
+  while (static_cast<std::int64_t>(numbers.size()) < count) {
+    numbers.push_back(static_cast<std::int64_t>(next(state) % static_cast<std::uint64_t>(n)));
+  }
+  return numbers;
+}
+
+std::string difference(const std::string& name, const ConstTensorView& got,
+                       const ConstTensorView& want) {
+  const std::size_t size = size_of(got.dtype);
+  for (std::int64_t i = 0; i < got.shape(0); ++i) {
+    for (std::int64_t j = 0; j < got.shape(1); ++j) {
+      for (std::int64_t k = 0; k < got.shape(2); ++k) {
+        const char* a = element(got, i, j, k);
+        const char* b = element(want, i, j, k);
+        if (std::memcmp(a, b, size) == 0) continue;
+        return fmt::format("{}[{}, {}, {}] is {}, the reference has {}", name, i, j, k,
+                           hex_of(a, size), hex_of(b, size));
+      }
+    }
+  }
+  return "";
+}
+
+TensorView heads(TensorView t, std::int64_t begin, std::int64_t end) {
+  return heads_of(t, begin, end);
+}
+ConstTensorView heads(ConstTensorView t, std::int64_t begin, std::int64_t end) {
+  return heads_of(t, begin, end);
+}
+
+Tensor copy_of(const ConstTensorView& t) {
+  std::vector<std::int64_t> sizes(t.layout.shape.begin(), t.layout.shape.begin() + t.rank());
+  Tensor copy(t.dtype, sizes);
+  const TensorView to = copy;
+  const std::size_t size = size_of(t.dtype);
+  for (std::int64_t i = 0; i < t.shape(0); ++i) {
+    for (std::int64_t j = 0; j < t.shape(1); ++j) {
+      for (std::int64_t k = 0; k < t.shape(2); ++k) {
+        std::memcpy(const_cast<char*>(element(to, i, j, k)), element(t, i, j, k), size);
+      }
+    }
+  }
+  return copy;
+}
+
+Contender copy_loop(Engines& e, double bytes) {
+  struct Data {
+    Tensor from, to;
+  };
+  const auto words = static_cast<std::int64_t>(bytes / 8);
+  auto data = std::make_shared<Data>(
+      Data{random_tensor(DType::kF32, {words}, 9), Tensor(DType::kF32, {words})});
+  ThreadPool& pool = e.ours.pool();
+  return {"copy", bytes, [data, words, &pool] {
+            pool.parallel_for(words, 16384, [&](std::int64_t begin, std::int64_t end, int) {
+              std::memcpy(data->to.data<float>() + begin, data->from.data<float>() + begin,
+                          static_cast<std::size_t>(end - begin) * sizeof(float));
+            });
+          }};
+}
+
+Contender read_stream(Engines& e, std::vector<ConstTensorView> regions) {
+  const double bytes = static_cast<double>(regions[0].layout.size()) *
+                       static_cast<double>(size_of(regions[0].dtype));
+  ThreadPool& pool = e.ours.pool();
+  auto turn = std::make_shared<std::size_t>(0);
+  return {"stream", bytes, [regions = std::move(regions), turn, bytes, &pool] {
+            const auto* words =
+                static_cast<const std::uint64_t*>(regions[(*turn)++ % regions.size()].data);
+            pool.parallel_for(static_cast<std::int64_t>(bytes) / 8, 16384,
+                              [&](std::int64_t begin, std::int64_t end, int) {
+                                std::array<std::uint64_t, 16> sums{};
+                                for (std::int64_t i = begin; i + 16 <= end; i += 16) {
+                                  for (std::size_t j = 0; j < 16; ++j)
+                                    sums[j] += words[i + static_cast<std::int64_t>(j)];
+                                }
+                                std::uint64_t sum = 0;
+                                for (const std::uint64_t s : sums) sum += s;
+                                asm volatile("" : : "r"(sum));  // somebody reads it
+                              });
+          }};
+}
+
+Contender own_product(Engines& e, DType storage) {
+  constexpr std::int64_t kSize = 1024;
+  struct Data {
+    Tensor a, b, c;
+    PackedWeight packed;
+  };
+  auto data = std::make_shared<Data>(Data{random_tensor(storage, {kSize, kSize}, 1),
+                                          random_tensor(storage, {kSize, kSize}, 2),
+                                          Tensor(storage, {kSize, kSize}),
+                                          {}});
+  Context& ctx = e.ours;
+  pack_weight(ctx, {&data->packed, data->b});
+  return {"own_gemm", 2.0 * kSize * kSize * kSize, [data, &ctx] {
+            GemmArgs args;
+            args.c = data->c;
+            args.a = data->a;
+            args.b = data->b;
+            args.packed_b = &data->packed;
+            args.segments = {kSize, 0, 0};
+            gemm(ctx, args);
+          }};
+}
+
+}  // namespace rlk::bench

@@ -1,0 +1,102 @@
+// Random data, and byte comparison with the reference. For rlk/bench/*.cc only.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "rlk/bench/case.h"
+#include "rlk/kernels/outputs.h"
+
+namespace rlk::bench {
+
+// Uniform in [-scale, scale), by splitmix64.
+Tensor random_tensor(DType dtype, std::initializer_list<std::int64_t> sizes, std::uint64_t seed,
+                     float scale = 1);
+Tensor widened(const Tensor& t);                        // to F32; an F32 tensor is copied
+Tensor offsets(std::int64_t count, std::int64_t step);  // i32: 0, step, 2 step, ..
+Tensor filled(std::int64_t count, std::int64_t value);  // i32
+
+// `count` numbers of [0, n): the first, the last, those around 128, others at random.
+std::vector<std::int64_t> sampled(std::int64_t n, std::int64_t count, std::uint64_t seed);
+
+// The first element whose bytes differ, "y[3, 0, 17] is 0x3f80, the reference has 0x3f81"; or "".
+std::string difference(const std::string& name, const ConstTensorView& got,
+                       const ConstTensorView& want);
+
+// The heads [begin, end) of [rows, heads, d].
+TensorView heads(TensorView t, std::int64_t begin, std::int64_t end);
+ConstTensorView heads(ConstTensorView t, std::int64_t begin, std::int64_t end);
+
+Tensor copy_of(const ConstTensorView& t);  // without gaps
+
+template <typename Args>
+using Operator = void (*)(Context&, const Args&);
+
+// Runs the reference on `args` with outputs of its own, which start from `before`, and compares
+// them with what `args` holds.
+template <typename Args>
+std::string compare_outputs(Context& reference, Operator<Args> op, const Args& args,
+                            std::vector<Tensor> before) {
+  struct Output {
+    const char* name;
+    TensorView got;
+    TensorView want;
+  };
+  std::vector<Output> outputs;
+  Args redirected = args;
+  for_each_output(redirected, [&](const char* name, TensorView& out) {
+    if (!out) return;
+    outputs.push_back({name, out, before[outputs.size()]});
+    out = outputs.back().want;
+  });
+  op(reference, redirected);
+  for (const Output& o : outputs) {
+    if (std::string text = difference(o.name, o.got, o.want); !text.empty()) return text;
+  }
+  return "";
+}
+
+template <typename Args>
+std::vector<Tensor> outputs_of(Args args) {
+  std::vector<Tensor> copies;
+  for_each_output(args, [&](const char*, TensorView& out) {
+    if (out) copies.push_back(copy_of(out));
+  });
+  return copies;
+}
+
+// One call of ours against one of the reference, from the same content of in-out tensors.
+template <typename Args>
+std::string check_all(Engines& e, Operator<Args> op, const Args& args) {
+  std::vector<Tensor> before = outputs_of(args);
+  op(e.ours, args);
+  return compare_outputs(e.reference, op, args, std::move(before));
+}
+
+// One call of ours; the reference computes the parts that slice(i) makes of it, for sampled i of
+// [0, n). Not for in-out tensors.
+template <typename Args, typename Slice>
+std::string check_parts(Engines& e, Operator<Args> op, const Args& args, std::int64_t n,
+                        const Slice& slice) {
+  op(e.ours, args);
+  for (const std::int64_t i : sampled(n, 12, 1)) {
+    const Args part = slice(i);
+    std::string text = compare_outputs(e.reference, op, part, outputs_of(part));
+    if (!text.empty()) return fmt::format("part {} of {}: {}", i, n, text);
+  }
+  return "";
+}
+
+// memcpy on all threads of `bytes` in all, half of them read and half written.
+Contender copy_loop(Engines& e, double bytes);
+// Reads the `count` regions of `bytes` each in turn, one a call, on all threads.
+Contender read_stream(Engines& e, std::vector<ConstTensorView> regions);
+// Our own product of 1024 x 1024 x 1024: what attention is measured by.
+Contender own_product(Engines& e, DType storage);
+
+}  // namespace rlk::bench

@@ -1,0 +1,20 @@
+// Timing by Google Benchmark. For rlk/bench/*.cc only.
+#pragma once
+
+#include <vector>
+
+#include "rlk/bench/case.h"
+
+namespace rlk::bench {
+
+struct Budget {
+  double run_s;        // a run of calls lasts this long at least
+  int runs;            // of each contender
+  double contender_s;  // fewer runs, but not below 3, where they would last longer than this
+};
+
+// Median seconds of one call, per contender. Runs of all contenders alternate at random, and each
+// begins when no thread of this process works any more.
+std::vector<double> measure(const std::vector<const Contender*>& contenders, const Budget& budget);
+
+}  // namespace rlk::bench

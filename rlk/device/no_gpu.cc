@@ -1,0 +1,36 @@
+// Stands in for device.cc where the build has no GPU.
+#include "rlk/core/error.h"
+#include "rlk/device/device.h"
+
+namespace rlk::device {
+namespace {
+
+[[noreturn]] void missing() {
+  fail(ErrorCode::kNotAvailable, "this build has no GPU code (cmake -DRLK_CUDA=ON)");
+}
+
+}  // namespace
+
+std::vector<Info> list() { return {}; }
+void require() { missing(); }
+
+Stream::Stream() { missing(); }
+Stream::~Stream() = default;
+void Stream::synchronize() { missing(); }
+
+Buffer::Buffer(std::size_t) { missing(); }
+Buffer::~Buffer() = default;
+
+void copy(void*, const void*, std::size_t, Stream&) { missing(); }
+void fill(void*, unsigned char, std::size_t, Stream&) { missing(); }
+
+Event::Event() { missing(); }
+Event::~Event() = default;
+void Event::record(Stream&) { missing(); }
+float Event::elapsed_ms_since(const Event&) const { missing(); }
+
+Graph::Graph(Stream&, const std::function<void()>&) { missing(); }
+Graph::~Graph() = default;
+void Graph::launch(Stream&) { missing(); }
+
+}  // namespace rlk::device

@@ -1,0 +1,206 @@
+#include "rlk/kernels/gemm.h"
+
+#include "rlk/kernels/gpu/elements.h"
+#include "rlk/kernels/gpu/table.h"
+#include "rlk/kernels/gpu/tile.h"
+#include "rlk/kernels/gpu/token_runs.h"
+#include "rlk/kernels/gpu/token_sum.h"
+#include "rlk/kernels/gpu/trees.h"
+#include "rlk/numerics/sums.h"
+
+namespace rlk::gpu {
+namespace {
+
+struct GemmShape {
+  std::int64_t m, n, k;
+  std::int64_t segments[3];
+  int leaves;
+  bool f32_out;
+};
+
+// A matrix [M, N] of bf16 or f32 numbers.
+struct Output {
+  Ref<bf16> bf16_out;
+  Ref<float> f32_out;
+
+  RLK_DEVICE void write(std::int64_t m, std::int64_t n, float x) const {
+    if (f32_out) {
+      store(f32_out(m, n), x);
+    } else {
+      store(bf16_out(m, n), x);
+    }
+  }
+};
+
+// Each sum is one chain (kLevels = 0), or a tree of up to 2^kLevels leaves.
+template <typename T, typename Tile, int kLevels>
+RLK_KERNEL(Tile::kThreads)
+gemm_kernel(Output c, Operand<T> a, Operand<T> b, Ref<const T> bias, GemmShape shape) {
+  RLK_SHARED(float, shared, Tile::kSharedFloats);
+  constexpr int kOwn = Tile::kRows * Tile::kColumns;
+  const std::int64_t m0 = block_x() * Tile::kM;
+  const std::int64_t n0 = block_y() * Tile::kN;
+  float acc[Tile::kRows][Tile::kColumns] = {};
+  if constexpr (kLevels == 0) {
+    Tile::chain(a, m0, b, n0, 0, shape.k, shared, acc);
+    for (int r = 0; r < Tile::kRows; ++r) {
+      for (int j = 0; j < Tile::kColumns; ++j) acc[r][j] = acc[r][j] + 0.0f;
+    }
+  } else {
+    TreeStack<kOwn, kLevels> tree;
+    for (int leaf = 0; leaf < shape.leaves; ++leaf) {
+      std::int64_t start = 0;
+      for (const std::int64_t size : shape.segments) {
+        Tile::chain(a, m0, b, n0, start + numerics::leaf_bound(size, shape.leaves, leaf),
+                    start + numerics::leaf_bound(size, shape.leaves, leaf + 1), shared, acc);
+        start += size;
+      }
+      float sums[kOwn];
+      for (int i = 0; i < kOwn; ++i) {
+        sums[i] = acc[i / Tile::kColumns][i % Tile::kColumns];
+        acc[i / Tile::kColumns][i % Tile::kColumns] = 0.0f;
+      }
+      tree.push(sums);
+    }
+    for (int i = 0; i < kOwn; ++i) {
+      acc[i / Tile::kColumns][i % Tile::kColumns] = tree.result(i);
+    }
+  }
+  for (int r = 0; r < Tile::kRows; ++r) {
+    const std::int64_t m = m0 + Tile::row(r);
+    for (int j = 0; j < Tile::kColumns; ++j) {
+      const std::int64_t n = n0 + Tile::column(j);
+      if (m >= shape.m || n >= shape.n) continue;
+      float sum = acc[r][j];
+      if (bias) sum = sum + load(bias(n));
+      c.write(m, n, sum);
+    }
+  }
+}
+
+// dw and chain of one tile, through all groups.
+template <typename T>
+RLK_KERNEL(LargeTile::kThreads)
+gemm_backward_weight_kernel(Ref<float> dw, Ref<float> chain, Operand<T> dy, Operand<T> x,
+                            TokenRuns runs) {
+  using Tile = LargeTile;
+  RLK_SHARED(float, shared, Tile::kSharedFloats);
+  const std::int64_t n0 = block_x() * Tile::kM;
+  const std::int64_t k0 = block_y() * Tile::kN;
+  // Calls visit(n, k, acc) for the thread's sums.
+  float acc[Tile::kRows][Tile::kColumns];
+  const auto for_each = [&](const auto& visit) {
+    for (int r = 0; r < Tile::kRows; ++r) {
+      const std::int64_t n = n0 + Tile::row(r);
+      for (int j = 0; j < Tile::kColumns; ++j) {
+        const std::int64_t k = k0 + Tile::column(j);
+        if (n < dy.size && k < x.size) visit(n, k, acc[r][j]);
+      }
+    }
+  };
+  for (int r = 0; r < Tile::kRows; ++r) {
+    for (int j = 0; j < Tile::kColumns; ++j) acc[r][j] = 0.0f;
+  }
+  for_each([&](std::int64_t n, std::int64_t k, float& sum) { sum = chain(n, k); });
+  runs.for_each<1>(
+      [&](std::int64_t first, std::int64_t stop, std::int64_t) {
+        Tile::chain(dy, n0, x, k0, first, stop, shared, acc);
+      },
+      [&] {
+        for_each([&](std::int64_t n, std::int64_t k, float& sum) {
+          dw(n, k) = dw(n, k) + sum;
+          sum = 0.0f;
+        });
+      });
+  for_each([&](std::int64_t n, std::int64_t k, float& sum) { chain(n, k) = sum; });
+}
+
+template <typename T>
+RLK_KERNEL(kTokenSumThreads)
+bias_backward_kernel(Ref<float> dbias, Ref<const T> dy, Ref<const std::int32_t> cu_seqlens,
+                     std::int64_t num_samples, std::int64_t token_block, std::int64_t n) {
+  const std::int64_t column = token_sum_column();
+  token_sum(column < n ? &dbias(column) : nullptr, cu_seqlens, num_samples, token_block,
+            [&](std::int64_t t, float acc) { return acc + load(dy(t, column)); });
+}
+
+template <typename T, typename Tile, int kLevels>
+void run_gemm(Exec& exec, const GemmArgs& args, const GemmShape& shape) {
+  Output c;
+  if (shape.f32_out) {
+    c.f32_out = ref<float>(args.c);
+  } else {
+    c.bf16_out = ref<bf16>(args.c);
+  }
+  const Operand<T> a{static_cast<const T*>(args.a.data), args.a.stride(0), args.a.stride(1),
+                     shape.m};
+  const Operand<T> b{static_cast<const T*>(args.b.data), args.b.stride(0), args.b.stride(1),
+                     shape.n};
+  launch(exec, {ceil_div(shape.m, Tile::kM), ceil_div(shape.n, Tile::kN)}, Tile::kThreads, 0,
+         gemm_kernel<T, Tile, kLevels>, c, a, b, ref<T>(args.bias), shape);
+}
+
+template <typename T, typename Tile>
+void run_gemm(Exec& exec, const GemmArgs& args, const GemmShape& shape) {
+  if (!args.leaf_tree) {
+    run_gemm<T, Tile, 0>(exec, args, shape);
+  } else if (shape.leaves <= 8) {
+    run_gemm<T, Tile, 3>(exec, args, shape);
+  } else {
+    run_gemm<T, Tile, kMaxTreeLevels>(exec, args, shape);
+  }
+}
+
+}  // namespace
+
+// The kernels read the weight itself: nothing is kept.
+void pack_weight(Exec&, const PackWeightArgs& args) {
+  *args.packed = PackedWeight{nullptr, args.w.shape(0), args.w.shape(1), nullptr, args.w.dtype};
+}
+
+void gemm(Exec& exec, const GemmArgs& args) {
+  const GemmShape shape{
+      args.c.shape(0),      args.c.shape(1),
+      args.a.shape(1),      {args.segments[0], args.segments[1], args.segments[2]},
+      exec.contract.leaves, args.c.dtype == DType::kF32};
+  with_storage(args.a.dtype, [&]<typename T>() {
+    if (shape.m <= 64) {
+      run_gemm<T, SmallTile>(exec, args, shape);
+    } else {
+      run_gemm<T, LargeTile>(exec, args, shape);
+    }
+  });
+}
+
+void gemm_backward_weight_in_window(Exec& exec, const GemmBackwardWeightArgs& args,
+                                    const TokenWindow& window) {
+  const std::int64_t n = args.dw.shape(0);
+  const std::int64_t k = args.dw.shape(1);
+  TokenRuns runs(args, window);
+  runs.cu_seqlens = {};  // a mac takes one product: samples do not show
+  runs.num_samples = 1;
+  with_storage(args.dy.dtype, [&]<typename T>() {
+    const Operand<T> dy{static_cast<const T*>(args.dy.data), args.dy.stride(1), args.dy.stride(0),
+                        n};
+    const Operand<T> x{static_cast<const T*>(args.x.data), args.x.stride(1), args.x.stride(0), k};
+    launch(exec, {ceil_div(n, LargeTile::kM), ceil_div(k, LargeTile::kN)}, LargeTile::kThreads, 0,
+           gemm_backward_weight_kernel<T>, ref<float>(args.dw), ref<float>(args.chain), dy, x,
+           runs);
+  });
+}
+
+void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
+  const std::int64_t num_tokens = args.dy.shape(0);
+  gemm_backward_weight_in_window(exec, args, {0, num_tokens, num_tokens});
+}
+
+void bias_backward(Exec& exec, const BiasBackwardArgs& args) {
+  const std::int64_t n = args.dbias.shape(0);
+  with_storage(args.dy.dtype, [&]<typename T>() {
+    launch(exec, token_sum_grid(n), kTokenSumThreads, 0, bias_backward_kernel<T>,
+           ref<float>(args.dbias), ref<T>(args.dy), ref<std::int32_t>(args.cu_seqlens),
+           args.cu_seqlens.shape(0) - 1, std::int64_t{exec.contract.token_block}, n);
+  });
+}
+
+}  // namespace rlk::gpu

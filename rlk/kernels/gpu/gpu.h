@@ -1,0 +1,110 @@
+// What GPU kernels are written with. CUDA, HIP and the tests' CPU emulator each give these names
+// their own meaning; kernels use nothing else of a vendor.
+//
+//   RLK_KERNEL(256) name(...)            a kernel for blocks of at most 256 threads
+//   RLK_SHARED(float, lane, 64);         float* lane: 64 numbers shared by a block
+//   RLK_DYNAMIC_SHARED(at);              char* at: what the launch asked for, 16-byte aligned
+//   RLK_UNROLL                           before a loop whose count is known
+//   thread(), threads(), block_x() ..    indices
+//   barrier(), barrier_count(b)          all threads of a block; how many of them have b
+//   shuffle_xor(x, mask)                 x of thread() ^ mask, mask < 32; by whole warps only
+//   atomic_min, atomic_max, atomic_add   integers only: their order cannot be seen
+//   launch(exec, grid, threads, shared_bytes, kernel, arguments...)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rlk/core/error.h"
+#include "rlk/core/host_device.h"
+#include "rlk/device/device.h"
+#include "rlk/kernels/exec.h"
+
+namespace rlk::gpu {
+
+struct Grid {
+  std::int64_t x;
+  std::int64_t y = 1;
+  std::int64_t z = 1;
+  bool empty() const { return x == 0 || y == 0 || z == 0; }
+};
+
+}  // namespace rlk::gpu
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+
+#include "rlk/device/gpu_runtime.h"
+
+#define RLK_KERNEL(max_threads) __global__ __launch_bounds__(max_threads) void
+#define RLK_DEVICE __device__ inline
+#define RLK_UNROLL _Pragma("unroll")
+#define RLK_SHARED(T, name, count)                                                          \
+  __shared__ alignas(alignof(T) > 16 ? alignof(T)                                           \
+                                     : 16) unsigned char name##_bytes[sizeof(T) * (count)]; \
+  T* const name = reinterpret_cast<T*>(name##_bytes)
+#define RLK_DYNAMIC_SHARED(name)                                \
+  extern __shared__ __align__(16) unsigned char name##_bytes[]; \
+  char* const name = reinterpret_cast<char*>(name##_bytes)
+
+namespace rlk::gpu {
+
+RLK_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
+RLK_DEVICE int threads() { return static_cast<int>(blockDim.x); }
+RLK_DEVICE std::int64_t block_x() { return blockIdx.x; }
+RLK_DEVICE std::int64_t block_y() { return blockIdx.y; }
+RLK_DEVICE std::int64_t block_z() { return blockIdx.z; }
+RLK_DEVICE void barrier() { __syncthreads(); }
+RLK_DEVICE int barrier_count(bool b) { return __syncthreads_count(b); }
+#if defined(__CUDACC__)
+RLK_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+#else
+RLK_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor(x, mask); }
+#endif
+RLK_DEVICE void atomic_min(unsigned long long* at, unsigned long long x) { atomicMin(at, x); }
+RLK_DEVICE void atomic_max(int* at, int x) { atomicMax(at, x); }
+// Returns what was there before.
+RLK_DEVICE unsigned long long atomic_add(unsigned long long* at, unsigned long long x) {
+  return atomicAdd(at, x);
+}
+
+template <typename... P, typename... A>
+void launch(Exec& exec, const Grid& grid, int threads, std::size_t shared_bytes,
+            void (*kernel)(P...), const A&... arguments) {
+  if (grid.empty()) return;
+  RLK_ASSERT(grid.x < (std::int64_t{1} << 31) && grid.y < 65536 && grid.z < 65536);
+  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                    static_cast<unsigned>(grid.z));
+  auto result = RLK_GPU(Success);
+  if (shared_bytes > 48 * 1024) {
+    result = RLK_GPU(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),
+                                       RLK_GPU(FuncAttributeMaxDynamicSharedMemorySize),
+                                       static_cast<int>(shared_bytes));
+  }
+  if (result == RLK_GPU(Success)) {
+    const auto stream = static_cast<RLK_GPU(Stream_t)>(exec.gpu->stream().native());
+    kernel<<<blocks, static_cast<unsigned>(threads), shared_bytes, stream>>>(arguments...);
+    result = RLK_GPU(GetLastError)();
+  }
+  if (result != RLK_GPU(Success)) {
+    fail(ErrorCode::kNotAvailable,
+         "GPU: a launch of {} x {} x {} blocks of {} threads with {} bytes failed: {}", grid.x,
+         grid.y, grid.z, threads, shared_bytes, RLK_GPU(GetErrorString)(result));
+  }
+}
+
+}  // namespace rlk::gpu
+
+#else
+
+#include RLK_GPU_EMULATION  // tests/gpu/emulation
+
+#endif
+
+namespace rlk::gpu {
+
+// Notes that `row` met a number the contract forbids.
+RLK_DEVICE void report(unsigned long long* fault, std::int64_t row) {
+  atomic_min(fault, static_cast<unsigned long long>(row));
+}
+
+}  // namespace rlk::gpu

@@ -1,0 +1,61 @@
+// The lane sum of the contract for rows of a matrix. Every row belongs to up to 32 threads; a
+// thread holds kLanes neighbouring lanes, so the first levels of the neighbour tree are its own and
+// the others are exchanges with thread ^ 1, ^ 2, .. The warp size never enters.
+#pragma once
+
+#include "rlk/kernels/gpu/views.h"
+#include "rlk/numerics/ieee.h"
+
+namespace rlk::gpu {
+
+inline constexpr int kLaneThreads = 256;  // of a block
+
+// Calls body.operator()<kLanes>() for a contract with `lanes` lanes.
+template <typename Body>
+void with_lanes(int lanes, const Body& body) {
+  switch (lanes <= 32 ? 1 : lanes / 32) {
+    case 1: return body.template operator()<1>();
+    case 2: return body.template operator()<2>();
+    case 4: return body.template operator()<4>();
+    case 8: return body.template operator()<8>();
+    case 16: return body.template operator()<16>();
+    case 32: return body.template operator()<32>();
+  }
+  RLK_ASSERT(false);
+}
+
+// Blocks for `rows` rows.
+inline Grid lane_grid(std::int64_t rows, int lanes, int lanes_per_thread) {
+  const int rows_per_block = kLaneThreads / (lanes / lanes_per_thread);
+  return {(rows + rows_per_block - 1) / rows_per_block};
+}
+
+template <int kLanes>
+struct LaneRow {
+  int lanes;
+  int part;          // which of the row's threads this is
+  std::int64_t row;  // may lie beyond the last row: such a thread must stay for the exchanges
+
+  RLK_DEVICE static LaneRow make(int lanes) {
+    const int parts = lanes / kLanes;
+    return {lanes, thread() % parts, block_x() * (kLaneThreads / parts) + thread() / parts};
+  }
+
+  // Calls visit(k) for the packs of kLanes elements of a row of n that are this thread's.
+  template <typename Visit>
+  RLK_DEVICE void for_each_pack(std::int64_t n, const Visit& visit) const {
+    for (std::int64_t k = std::int64_t{part} * kLanes; k < n; k += lanes) visit(k);
+  }
+
+  // The neighbour tree over all lanes; the result is the same in each of the row's threads.
+  RLK_DEVICE float tree(float (&lane)[kLanes]) const {
+    for (int step = 1; step < kLanes; step *= 2) {
+      for (int i = 0; i < kLanes; i += 2 * step) lane[i] = lane[i] + lane[i + step];
+    }
+    float sum = lane[0];
+    for (int mask = 1; mask < lanes / kLanes; mask *= 2) sum = sum + shuffle_xor(sum, mask);
+    return sum + 0.0f;
+  }
+};
+
+}  // namespace rlk::gpu

@@ -1,0 +1,34 @@
+// All vectors of all operators on the emulator, with threads and blocks from the last to the first.
+#include "rlk/kernels/gpu/gpu.h"
+#include "rlk/verify/conform.h"
+#include "tests/gpu/gpu_test.h"
+
+namespace rlk {
+namespace {
+
+TEST(EmulatedGpuInvariance, AllBlocksAndThreadsMayRunInAnyOrder) {
+  emulation::set_reversed(true);
+  const Admission admission =
+      conform({.contract = {}, .backends = {&gpu_kernels_on_host_memory()}});
+  emulation::set_reversed(false);
+  for (const AdmissionEntry& entry : admission.entries()) {
+    EXPECT_TRUE(entry.admitted || entry.reason == "no kernel")
+        << to_string(entry.op) << ": " << entry.reason;
+  }
+}
+
+TEST(EmulatedGpuInvariance, KernelsOfProfileSm90ForAnyShapeGiveTheBitsOfItsModel) {
+  Contract contract;
+  contract.profile = Profile::kSm90;
+  const Admission admission =
+      conform({.contract = contract,
+               .ops = {Op::gemm, Op::gemm_backward_weight, Op::attention_backward, Op::linear_logp,
+                       Op::linear_logp_backward},
+               .backends = {&gpu_kernels_sm90_on_host_memory()}});
+  for (const AdmissionEntry& entry : admission.entries()) {
+    EXPECT_TRUE(entry.admitted) << to_string(entry.op) << ": " << entry.reason;
+  }
+}
+
+}  // namespace
+}  // namespace rlk

@@ -1,0 +1,23 @@
+// What the tests of the GPU backend share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "rlk/device/device.h"
+#include "rlk/kernels/kernel_table.h"
+#include "tests/kernels/attention_data.h"
+
+namespace rlk::test {
+
+// Skips where there is no device, and says so.
+class OnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (device::list().empty()) GTEST_SKIP() << "no GPU on this machine, or none in this build";
+  }
+};
+
+// The GPU kernels, for tensors in host memory.
+inline const KernelTable& gpu() { return gpu_kernels_on_host_memory(); }
+
+}  // namespace rlk::test

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Checks that the GPU code computes what its source says.
+
+    check_ptx.py FILE.ptx...
+
+Every float operation must name its rounding (`mul.rn.f32`): the assembler may fuse a bare `mul.f32`
+with an addition, but never one with `.rn`. No approximate operation, no flushing of subnormals, no
+atomic operation on floats. A file named residual_add has no product at all, so an `fma` in it would
+be one that nobody wrote.
+"""
+import re
+import sys
+from pathlib import Path
+
+RULES = [
+    ("no rounding is named",
+     re.compile(r"^(?:add|sub|mul|div|fma|sqrt|rcp)\.(?!(?:\S*\.)?rn\.)\S*f(?:16|32|64)\b")),
+    ("mad rounds as the chip likes", re.compile(r"^mad\.\S*f(?:16|32|64)\b")),
+    ("approximate", re.compile(r"^(?:rsqrt|ex2|lg2|sin|cos|tanh)\.|\.approx\b|^div\.full\b")),
+    ("flushes subnormals", re.compile(r"\.ftz\b")),
+    ("adds floats in no order", re.compile(r"^(?:red|atom)\.\S*f(?:16|16x2|32|64)\b")),
+]
+
+
+def instructions(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.split("//", 1)[0].strip()
+        line = re.sub(r"^@!?%\w+\s+", "", line)  # a predicate
+        if line and not line.startswith((".", "{", "}", "$")):
+            yield number, line.split()[0].rstrip(";")
+
+
+def main():
+    found = checked = 0
+    for name in sys.argv[1:]:
+        rules = RULES
+        if "residual_add" in Path(name).name:
+            rules = RULES + [("an fma that nobody wrote", re.compile(r"^fma\."))]
+        for number, instruction in instructions(Path(name).read_text(encoding="utf-8")):
+            checked += 1
+            for what, pattern in rules:
+                if pattern.search(instruction):
+                    print(f"{name}:{number}: {instruction}: {what}")
+                    found += 1
+    print(f"{len(sys.argv) - 1} files, {checked} instructions, {found} violations")
+    return 1 if found or not checked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
