@@ -85,6 +85,13 @@ void own_lists(GradNormArgs& args, std::vector<ConstTensorView>* grads) {
   args.grads = grads->data();
 }
 
+// What a forward pass leaves for the backward pass is a plan of the backend: here nothing.
+template <typename Args>
+void drop_state(Args& args) {
+  if constexpr (requires { args.state; }) args.state = {};
+  if constexpr (requires { args.forward; }) args.forward.state = {};
+}
+
 device::Queue& shared_queue() {
   static device::Queue queue;
   return queue;
@@ -96,6 +103,7 @@ void call_on_device(Exec& exec, const Args& host_args) {
   Args args = host_args;
   std::vector<ConstTensorView> grads;
   own_lists(args, &grads);
+  drop_state(args);
   device::Queue& queue = shared_queue();
   device::Workspace::Frame frame(queue.workspace());
   Regions regions;
@@ -118,8 +126,8 @@ KernelTable on_host_memory() {
   KernelTable table;
   table.backend = kernels().backend;
   table.profiles = kernels().profiles;
-#define RLK_OP(name, Args)            \
-  if (kernels().name != nullptr) {    \
+#define RLK_OP(name, Args)                                           \
+  if (kernels().name != nullptr) {                                   \
     table.name = &call_on_device<Args, &KernelTable::name, kernels>; \
   }
   RLK_GPU_OPS(RLK_OP)
