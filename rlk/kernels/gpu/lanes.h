@@ -8,7 +8,7 @@
 
 namespace rlk::gpu {
 
-inline constexpr int kLaneThreads = 256;  // of a block
+inline constexpr int kLaneThreads = 128;  // of a block
 
 // Calls body.operator()<kLanes>() for a contract with `lanes` lanes.
 template <typename Body>
@@ -30,6 +30,24 @@ inline Grid lane_grid(std::int64_t rows, int lanes, int lanes_per_thread) {
   return {(rows + rows_per_block - 1) / rows_per_block};
 }
 
+// Calls body.operator()<kLanes, kHeld>(): with_lanes, and how many packs of a row of n a thread
+// should hold in registers between the sum and the use of it; none where the row is not `whole`
+// packs.
+template <typename T, typename Body>
+void with_held(int lanes, std::int64_t n, bool whole, const Body& body) {
+  if (!whole || lanes != 256) {
+    with_lanes(lanes, [&]<int kLanes>() { body.template operator()<kLanes, 0>(); });
+  } else if (n <= 256) {
+    body.template operator()<8, 1>();
+  } else if (n <= 1024) {
+    body.template operator()<8, 4>();
+  } else if (n <= 2048 || sizeof(T) > 2) {
+    body.template operator()<8, 8>();
+  } else {
+    body.template operator()<8, 16>();
+  }
+}
+
 template <int kLanes>
 struct LaneRow {
   int lanes;
@@ -41,11 +59,24 @@ struct LaneRow {
     return {lanes, thread() % parts, block_x() * (kLaneThreads / parts) + thread() / parts};
   }
 
-  // Calls visit(k) for the packs of kLanes elements of a row of n that are this thread's.
-  template <typename Visit>
+  // Calls visit(k) for the packs of kLanes elements of a row of n that are this thread's, but for
+  // the first kSkipped.
+  template <int kSkipped = 0, typename Visit>
   RLK_DEVICE void for_each_pack(std::int64_t n, const Visit& visit) const {
-    for (std::int64_t k = std::int64_t{part} * kLanes; k < n; k += lanes) visit(k);
+    for (std::int64_t k = start(kSkipped); k < n; k += lanes) visit(k);
   }
+
+  // Calls visit(k, p) for those first ones, p known to the compiler: they can be held in registers.
+  template <int kHeld, typename Visit>
+  RLK_DEVICE void for_each_held(std::int64_t n, const Visit& visit) const {
+    RLK_UNROLL
+    for (int p = 0; p < kHeld; ++p) {
+      const int k = start(p);
+      if (k < n) visit(k, p);
+    }
+  }
+
+  RLK_DEVICE int start(int pack) const { return pack * lanes + part * kLanes; }
 
   // The neighbour tree over all lanes; the result is the same in each of the row's threads.
   RLK_DEVICE float tree(float (&lane)[kLanes]) const {

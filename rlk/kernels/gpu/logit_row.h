@@ -96,6 +96,16 @@ RLK_DEVICE LogSumExp log_sum_exp(const LogitRow& row) {
   });
 }
 
+RLK_HD inline float scale_of(const SamplingParams& params) {
+  return params.temperature == 0.0f ? 1.0f : 1.0f / params.temperature;
+}
+
+// Whether some tokens may be left out of the row.
+RLK_HD inline bool filters(const SamplingParams& params) {
+  return params.temperature != 0.0f &&
+         (params.min_p > 0.0f || params.top_k > 0 || params.top_p < 1.0f);
+}
+
 // What a row is before any filter.
 struct RowState {
   float z_max;
@@ -106,8 +116,7 @@ struct RowState {
 // Makes the row of a block; false where it is an error. All threads of the block call it.
 RLK_DEVICE bool make_row(ReduceBytes* shared, const float* logits, std::int64_t stride,
                          std::int64_t vocab_size, const SamplingParams& params, LogitRow* row) {
-  const bool greedy = params.temperature == 0.0f;
-  *row = LogitRow{shared, logits, stride, vocab_size, greedy ? 1.0f : 1.0f / params.temperature};
+  *row = LogitRow{shared, logits, stride, vocab_size, scale_of(params)};
   RowState state{-numerics::kInfinity, false, false};
   for (std::int64_t j = thread(); j < vocab_size; j += kRowThreads) {
     const float logit = logits[j * stride];
@@ -123,7 +132,7 @@ RLK_DEVICE bool make_row(ReduceBytes* shared, const float* logits, std::int64_t 
   });
   if (state.bad || !state.any) return false;
   row->z_max = state.z_max;
-  if (greedy) return true;
+  if (!filters(params)) return true;
 
   if (params.min_p > 0.0f) row->min_difference = numerics::log(params.min_p);
   if (params.top_k > 0) {

@@ -2,6 +2,7 @@
 
 #include "rlk/kernels/gpu/linear_logp.h"
 #include "rlk/kernels/gpu/logit_row.h"
+#include "rlk/kernels/gpu/row_sums.h"
 #include "rlk/kernels/gpu/table.h"
 #include "rlk/numerics/philox.h"
 
@@ -16,18 +17,32 @@ struct RowSums {
   LogSumExpEnd end;
 };
 
-// False where the row, or its target, is an error.
-RLK_DEVICE bool read_row(const Rows& rows, std::int64_t t, std::int64_t target, ReduceBytes* shared,
-                         LogitRow* row, RowSums* out) {
+// False where the row, or its target, is an error. Without `entropy` the sums for it may be
+// missing.
+RLK_DEVICE bool read_row(const Rows& rows, std::int64_t t, std::int64_t target, bool entropy,
+                         ReduceBytes* shared, LogitRow* row, RowSums* out) {
   if (target < 0 || target >= rows.vocab_size) return false;
-  if (!rows.make(t, shared, row)) return false;
+  const SamplingParams& params = rows.params_of(t);
+  if (filters(params)) {
+    if (!rows.make(t, shared, row)) return false;
+    EntropySumExp sums;
+    row->for_each([&](std::int64_t, float z) { sums.add(z); });
+    out->sums =
+        block_reduce<kRowThreads>(sums, shared, [](EntropySumExp a, const EntropySumExp& b) {
+          a.merge(b);
+          return a;
+        });
+  } else {
+    const float* const logits = &rows.logits(t);
+    const std::int64_t stride = rows.logits.stride[1];
+    *row = LogitRow{shared, logits, stride, rows.vocab_size, scale_of(params)};
+    out->sums =
+        entropy ? row_sums<true, kRowThreads>(logits, stride, rows.vocab_size, row->scale, shared)
+                : row_sums<false, kRowThreads>(logits, stride, rows.vocab_size, row->scale, shared);
+    if (out->sums.status() != LogitStatus::kOk) return false;
+    row->z_max = out->sums.sum.z_max;
+  }
   if (row->z(target) == -numerics::kInfinity) return false;
-  EntropySumExp sums;
-  row->for_each([&](std::int64_t, float z) { sums.add(z); });
-  out->sums = block_reduce<kRowThreads>(sums, shared, [](EntropySumExp a, const EntropySumExp& b) {
-    a.merge(b);
-    return a;
-  });
   out->end = LogSumExpEnd(out->sums.sum);
   return true;
 }
@@ -47,7 +62,7 @@ logprob_kernel(Ref<float> logp, Ref<float> entropy, Rows rows, Ref<const std::in
   RLK_SHARED(ReduceBytes, shared, kRowThreads);
   LogitRow row;
   RowSums sums;
-  const bool good = read_row(rows, t, target, shared, &row, &sums);
+  const bool good = read_row(rows, t, target, static_cast<bool>(entropy), shared, &row, &sums);
   if (thread() != 0) return;
   if (!good) return report(fault, rows.first_row + t);
   logp(t) = sums.end.logp(row.z(target));
@@ -67,9 +82,10 @@ logprob_backward_kernel(Ref<T> dlogits, std::int64_t vocab_padded, Rows rows,
   LogitRow row;
   RowSums sums;
   const bool needed = target != kIgnoreIndex && !(g == 0.0f && g_entropy == 0.0f);
-  const bool good = needed && read_row(rows, t, target, shared, &row, &sums);
+  const bool good = needed && read_row(rows, t, target, g_entropy != 0.0f, shared, &row, &sums);
   if (needed && !good && thread() == 0) report(fault, rows.first_row + t);
-  const float entropy = good ? static_cast<float>(sums.end.entropy(sums.sums)) : 0.0f;
+  const float entropy =
+      good && g_entropy != 0.0f ? static_cast<float>(sums.end.entropy(sums.sums)) : 0.0f;
   for (std::int64_t j = thread(); j < vocab_padded; j += kRowThreads) {
     float dz = 0.0f;
     const float z = good && j < rows.vocab_size ? row.z(j) : -numerics::kInfinity;

@@ -7,57 +7,85 @@
 namespace rlk::gpu {
 namespace {
 
+// Heads of a thread, which share what it reads of the tables.
+constexpr int kRopeHeads = 4;
+
 struct RopeShape {
-  std::int64_t rows;  // tokens * heads
+  std::int64_t tokens;
   std::int64_t heads;
+  std::int64_t groups;  // of kRopeHeads heads
   std::int64_t half;
-  bool packed;
-  bool checked;  // forward: |y| must be below 2^56
+  bool backward;
 };
 
-// Thread by thread kWidth pairs (i, i + half) of one head of one token.
+// The least |x| that is stored as 2^56 or more.
 template <typename T>
+constexpr float kRopeLimit = sizeof(T) == 2 ? 0x1.ffp55f : 0x1p56f;
+
+// Thread by thread kWidth pairs (i, i + half) of kRopeHeads heads of one token: g, g + groups, ..
+// Forward |y| must be below 2^56.
+template <typename T, bool kWhole>
 RLK_KERNEL(kElementThreads)
 rope_kernel(Ref<T> y, Ref<const T> x, Ref<const float> cos_table, Ref<const float> sin_table,
-            Ref<const std::int32_t> positions, RopeShape shape, bool backward,
-            unsigned long long* fault) {
+            Ref<const std::int32_t> positions, RopeShape shape, unsigned long long* fault) {
   const auto [row, i] = place(shape.half);
-  if (row >= shape.rows) return;
-  const std::int64_t t = divide(row, shape.heads);
-  const std::int64_t h = row - t * shape.heads;
+  if (row >= shape.tokens * shape.groups) return;
+  const std::int64_t t = divide(row, shape.groups);
+  const std::int64_t g = row - t * shape.groups;
   const std::int64_t position = positions(t);
-  float x1[kWidth];
-  float x2[kWidth];
+  const T* x_row = &x(t, g);
+  T* y_row = &y(t, g);
+  const std::int64_t x_half = shape.half * x.stride[2];
+  const std::int64_t y_half = shape.half * y.stride[2];
+  float x1[kRopeHeads][kWidth];
+  float x2[kRopeHeads][kWidth];
   float cosine[kWidth];
   float sine[kWidth];
-  load_pack(&x(t, h), x.stride[2], i, shape.half, shape.packed, x1);
-  load_pack(&x(t, h, shape.half), x.stride[2], i, shape.half, shape.packed, x2);
-  load_pack(&cos_table(position), cos_table.stride[1], i, shape.half, shape.packed, cosine);
-  load_pack(&sin_table(position), sin_table.stride[1], i, shape.half, shape.packed, sine);
-  bool good = true;
-  for (int j = 0; j < kWidth; ++j) {
-    const float s1 = x1[j] * sine[j];
-    const float s2 = x2[j] * sine[j];
-    x1[j] = numerics::fma(x1[j], cosine[j], backward ? s2 : -s2);
-    x2[j] = numerics::fma(x2[j], cosine[j], backward ? -s1 : s1);
-    good = good && numerics::abs(round_to<T>(x1[j])) < 0x1p56f &&
-           numerics::abs(round_to<T>(x2[j])) < 0x1p56f;
+  RLK_UNROLL
+  for (int p = 0; p < kRopeHeads; ++p) {
+    if (g + p * shape.groups >= shape.heads) continue;
+    const T* const head = x_row + p * shape.groups * x.stride[1];
+    load_elements<kWhole>(head, x.stride[2], i, shape.half, x1[p]);
+    load_elements<kWhole>(head + x_half, x.stride[2], i, shape.half, x2[p]);
   }
-  store_pack(&y(t, h), y.stride[2], i, shape.half, shape.packed, x1);
-  store_pack(&y(t, h, shape.half), y.stride[2], i, shape.half, shape.packed, x2);
-  if (shape.checked && !good) report(fault, row);
+  load_elements<kWhole>(&cos_table(position), cos_table.stride[1], i, shape.half, cosine);
+  load_elements<kWhole>(&sin_table(position), sin_table.stride[1], i, shape.half, sine);
+  if (shape.backward) {
+    RLK_UNROLL
+    for (int j = 0; j < kWidth; ++j) sine[j] = -sine[j];
+  }
+  RLK_UNROLL
+  for (int p = 0; p < kRopeHeads; ++p) {
+    const std::int64_t h = g + p * shape.groups;
+    if (h >= shape.heads) continue;
+    bool good = true;
+    RLK_UNROLL
+    for (int j = 0; j < kWidth; ++j) {
+      const float s1 = x1[p][j] * sine[j];
+      const float s2 = x2[p][j] * sine[j];
+      x1[p][j] = numerics::fma(x1[p][j], cosine[j], -s2);
+      x2[p][j] = numerics::fma(x2[p][j], cosine[j], s1);
+      good = good && numerics::abs(x1[p][j]) < kRopeLimit<T>;
+      good = good && numerics::abs(x2[p][j]) < kRopeLimit<T>;
+    }
+    T* const head = y_row + p * shape.groups * y.stride[1];
+    store_elements<kWhole>(head, y.stride[2], i, shape.half, x1[p]);
+    store_elements<kWhole>(head + y_half, y.stride[2], i, shape.half, x2[p]);
+    if (!good && !shape.backward) report(fault, t * shape.heads + h);
+  }
 }
 
 void run(Exec& exec, const RopeArgs& args, bool backward) {
-  const std::int64_t half = args.x.shape(2) / 2;
-  const bool packed = half % kWidth == 0 && packs<kWidth>(args.x) && packs<kWidth>(args.y) &&
-                      packs<kWidth>(args.cos) && packs<kWidth>(args.sin);
-  const RopeShape shape{args.x.shape(0) * args.x.shape(1), args.x.shape(1), half, packed,
-                        !backward};
+  const std::int64_t heads = args.x.shape(1);
+  const RopeShape shape{args.x.shape(0), heads, ceil_div(heads, kRopeHeads), args.x.shape(2) / 2,
+                        backward};
   with_storage(args.x.dtype, [&]<typename T>() {
-    launch(exec, element_grid(shape.rows, half), kElementThreads, 0, rope_kernel<T>, ref<T>(args.y),
-           ref<T>(args.x), ref<float>(args.cos), ref<float>(args.sin),
-           ref<std::int32_t>(args.positions), shape, backward, exec.gpu->fault());
+    const auto run = [&]<bool kWhole>() {
+      launch(exec, element_grid(shape.tokens * shape.groups, shape.half), kElementThreads, 0,
+             rope_kernel<T, kWhole>, ref<T>(args.y), ref<T>(args.x), ref<float>(args.cos),
+             ref<float>(args.sin), ref<std::int32_t>(args.positions), shape, exec.gpu->fault());
+    };
+    with_whole(run, shape.half, args.x, args.y, args.cos, args.sin);
   });
 }
 

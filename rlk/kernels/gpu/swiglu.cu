@@ -1,5 +1,7 @@
 #include "rlk/kernels/swiglu.h"
 
+#include <bit>
+
 #include "rlk/kernels/gpu/elements.h"
 #include "rlk/kernels/gpu/table.h"
 #include "rlk/numerics/math.h"
@@ -7,63 +9,100 @@
 namespace rlk::gpu {
 namespace {
 
-template <typename T>
+// exp(x) / 2^n of numerics::exp.
+RLK_DEVICE float exp_reduced(float x, float n) {
+  const float r1 = numerics::fma(n, -numerics::kLn2High, x);
+  const float s = 1.0f + r1;
+  const float w = numerics::fma(n, numerics::kLn2Excess, r1 - (s - 1.0f));
+  const float r = numerics::fma(n, numerics::kLn2Excess, r1);
+  const float q = numerics::horner(r, 0x1.6a23dp-10f, 0x1.123a2p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f,
+                                   0x1.fffffcp-2f);
+  return s + numerics::fma(q, r * r, w);
+}
+
+// The sigmoids of a pack. Where |x| <= 87, numerics::exp(-x) has no special case and a normal
+// result, so its scaling by 2^n is exact and can be an addition to the exponent: the same bits.
+RLK_DEVICE void sigmoids(const float (&x)[kWidth], float (&s)[kWidth]) {
+  bool plain = true;
+  RLK_UNROLL
+  for (int i = 0; i < kWidth; ++i) plain = plain & (numerics::abs(x[i]) <= 87.0f);
+  if (!plain) {
+    for (int i = 0; i < kWidth; ++i) s[i] = numerics::sigmoid(x[i]);
+    return;
+  }
+  RLK_UNROLL
+  for (int i = 0; i < kWidth; ++i) {
+    const float t = numerics::fma(-x[i], numerics::kLog2E, numerics::kRoundMagic);
+    const float y = exp_reduced(-x[i], t - numerics::kRoundMagic);
+    // The low bits of t are n.
+    const float e = std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) +
+                                         (std::bit_cast<std::uint32_t>(t) << 23));
+    s[i] = 1.0f / (1.0f + e);
+  }
+}
+
+template <typename T, bool kWhole>
 RLK_KERNEL(kElementThreads)
-swiglu_kernel(Ref<T> y, Ref<const T> g, Ref<const T> u, std::int64_t rows, std::int64_t n,
-              bool packed) {
-  const auto [t, k] = place(n);
+swiglu_kernel(Ref<T> y, Ref<const T> g, Ref<const T> u, std::int64_t rows, std::int64_t n) {
+  const auto [t, k] = place(n, rows == 1);
   if (t >= rows) return;
   float gate[kWidth];
   float up[kWidth];
-  load_pack(&g(t), g.stride[1], k, n, packed, gate);
-  load_pack(&u(t), u.stride[1], k, n, packed, up);
-  for (int i = 0; i < kWidth; ++i) gate[i] = numerics::silu(gate[i]) * up[i];
-  store_pack(&y(t), y.stride[1], k, n, packed, gate);
+  load_elements<kWhole>(&g(t), g.stride[1], k, n, gate);
+  load_elements<kWhole>(&u(t), u.stride[1], k, n, up);
+  float s[kWidth];
+  sigmoids(gate, s);
+  RLK_UNROLL
+  for (int i = 0; i < kWidth; ++i) gate[i] = (gate[i] * s[i]) * up[i];
+  store_elements<kWhole>(&y(t), y.stride[1], k, n, gate);
 }
 
-template <typename T>
+template <typename T, bool kWhole>
 RLK_KERNEL(kElementThreads)
 swiglu_backward_kernel(Ref<T> dg, Ref<T> du, Ref<const T> dy, Ref<const T> g, Ref<const T> u,
-                       std::int64_t rows, std::int64_t n, bool packed) {
-  const auto [t, k] = place(n);
+                       std::int64_t rows, std::int64_t n) {
+  const auto [t, k] = place(n, rows == 1);
   if (t >= rows) return;
   float gradient[kWidth];
   float gate[kWidth];
   float up[kWidth];
-  load_pack(&dy(t), dy.stride[1], k, n, packed, gradient);
-  load_pack(&g(t), g.stride[1], k, n, packed, gate);
-  load_pack(&u(t), u.stride[1], k, n, packed, up);
+  load_elements<kWhole>(&dy(t), dy.stride[1], k, n, gradient);
+  load_elements<kWhole>(&g(t), g.stride[1], k, n, gate);
+  load_elements<kWhole>(&u(t), u.stride[1], k, n, up);
+  float s[kWidth];
+  sigmoids(gate, s);
+  RLK_UNROLL
   for (int i = 0; i < kWidth; ++i) {
-    const float s = numerics::sigmoid(gate[i]);
-    const float dup = gradient[i] * (gate[i] * s);
-    gate[i] = (gradient[i] * up[i]) * (s * numerics::fma(gate[i], 1.0f - s, 1.0f));
+    const float dup = gradient[i] * (gate[i] * s[i]);
+    gate[i] = (gradient[i] * up[i]) * (s[i] * numerics::fma(gate[i], 1.0f - s[i], 1.0f));
     up[i] = dup;
   }
-  store_pack(&du(t), du.stride[1], k, n, packed, up);
-  store_pack(&dg(t), dg.stride[1], k, n, packed, gate);
+  store_elements<kWhole>(&du(t), du.stride[1], k, n, up);
+  store_elements<kWhole>(&dg(t), dg.stride[1], k, n, gate);
 }
 
 }  // namespace
 
 void swiglu(Exec& exec, const SwigluArgs& args) {
-  const std::int64_t rows = args.y.shape(0);
-  const std::int64_t n = args.y.shape(1);
-  const bool packed = packs<kWidth>(args.y) && packs<kWidth>(args.g) && packs<kWidth>(args.u);
+  const Rectangle size = rectangle(args.y, args.g, args.u);
   with_storage(args.y.dtype, [&]<typename T>() {
-    launch(exec, element_grid(rows, n), kElementThreads, 0, swiglu_kernel<T>, ref<T>(args.y),
-           ref<T>(args.g), ref<T>(args.u), rows, n, packed);
+    const auto run = [&]<bool kWhole>() {
+      launch(exec, element_grid(size.rows, size.n), kElementThreads, 0, swiglu_kernel<T, kWhole>,
+             ref<T>(args.y), ref<T>(args.g), ref<T>(args.u), size.rows, size.n);
+    };
+    with_whole(run, size.n, args.y, args.g, args.u);
   });
 }
 
 void swiglu_backward(Exec& exec, const SwigluBackwardArgs& args) {
-  const std::int64_t rows = args.dy.shape(0);
-  const std::int64_t n = args.dy.shape(1);
-  const bool packed = packs<kWidth>(args.dg) && packs<kWidth>(args.du) && packs<kWidth>(args.dy) &&
-                      packs<kWidth>(args.g) && packs<kWidth>(args.u);
+  const Rectangle size = rectangle(args.dy, args.dg, args.du, args.g, args.u);
   with_storage(args.dy.dtype, [&]<typename T>() {
-    launch(exec, element_grid(rows, n), kElementThreads, 0, swiglu_backward_kernel<T>,
-           ref<T>(args.dg), ref<T>(args.du), ref<T>(args.dy), ref<T>(args.g), ref<T>(args.u), rows,
-           n, packed);
+    const auto run = [&]<bool kWhole>() {
+      launch(exec, element_grid(size.rows, size.n), kElementThreads, 0,
+             swiglu_backward_kernel<T, kWhole>, ref<T>(args.dg), ref<T>(args.du), ref<T>(args.dy),
+             ref<T>(args.g), ref<T>(args.u), size.rows, size.n);
+    };
+    with_whole(run, size.n, args.dg, args.du, args.dy, args.g, args.u);
   });
 }
 

@@ -1,6 +1,8 @@
 // Typed views for kernels, and reading and writing numbers of the storage type (bf16 or f32).
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <type_traits>
 
 #include "rlk/core/tensor.h"
@@ -54,10 +56,62 @@ void with_storage(DType dtype, const Body& body) {
   }
 }
 
-// W neighbours of a row, moved at once where they lie aligned.
+// W neighbours of a row, moved at once where they lie aligned. They are held as words: from single
+// bf16 numbers the compiler makes stores of two bytes.
 template <typename T, int W>
 struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Pack {
-  T v[W];
+  static constexpr bool kPairs = sizeof(T) == 2 && W > 1;  // two numbers a word
+  using Word = std::conditional_t<sizeof(T) == 2 && W == 1, std::uint16_t, std::uint32_t>;
+  Word word[sizeof(T) * W / sizeof(Word)];
+
+  RLK_HD static Pack read(const T* at) { return *reinterpret_cast<const Pack*>(at); }
+  RLK_HD void write(T* at) const { *reinterpret_cast<Pack*>(at) = *this; }
+
+  // Exact.
+  RLK_HD void get(float (&x)[W]) const {
+    RLK_UNROLL
+    for (int i = 0; i < W; ++i) {
+      if constexpr (kPairs) {
+        const std::uint32_t pair = word[i / 2];
+        x[i] = std::bit_cast<float>(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+      } else {
+        x[i] = load(std::bit_cast<T>(word[i]));
+      }
+    }
+  }
+
+  // The rounding to storage.
+  RLK_HD static Pack of(const float (&x)[W]) {
+    Pack pack;
+    if constexpr (kPairs) {
+      // numerics::to_bf16, with one branch for the NaN of the whole pack.
+      const auto round = [](float value) {
+        const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
+        return u + 0x7fffu + ((u >> 16) & 1u);
+      };
+      bool nan = false;
+      RLK_UNROLL
+      for (int i = 0; i < W; i += 2) {
+        nan = nan | (x[i] != x[i]) | (x[i + 1] != x[i + 1]);
+        pack.word[i / 2] = round(x[i]) >> 16 | (round(x[i + 1]) & 0xffff0000u);
+      }
+      if (nan) {
+        RLK_UNROLL
+        for (int i = 0; i < W; i += 2) {
+          pack.word[i / 2] = std::uint32_t{numerics::to_bf16(x[i]).bits} |
+                             std::uint32_t{numerics::to_bf16(x[i + 1]).bits} << 16;
+        }
+      }
+    } else {
+      RLK_UNROLL
+      for (int i = 0; i < W; ++i) {
+        T stored;
+        store(stored, x[i]);
+        pack.word[i] = std::bit_cast<Word>(stored);
+      }
+    }
+    return pack;
+  }
 };
 
 // Whether every row of the view can be moved in packs of W (that is, up to 16 bytes at a time).
@@ -80,8 +134,7 @@ template <int W, typename T>
 RLK_HD void load_pack(const T* row, std::int64_t stride, std::int64_t k, std::int64_t n,
                       bool packed, float (&x)[W]) {
   if (packed && k + W <= n) {
-    const Pack<T, W> pack = *reinterpret_cast<const Pack<T, W>*>(row + k);
-    for (int i = 0; i < W; ++i) x[i] = load(pack.v[i]);
+    Pack<T, W>::read(row + k).get(x);
   } else {
     for (int i = 0; i < W; ++i) x[i] = k + i < n ? load(row[(k + i) * stride]) : 0.0f;
   }
@@ -91,9 +144,7 @@ template <int W, typename T>
 RLK_HD void store_pack(T* row, std::int64_t stride, std::int64_t k, std::int64_t n, bool packed,
                        const float (&x)[W]) {
   if (packed && k + W <= n) {
-    Pack<T, W> pack;
-    for (int i = 0; i < W; ++i) store(pack.v[i], x[i]);
-    *reinterpret_cast<Pack<T, W>*>(row + k) = pack;
+    Pack<T, W>::of(x).write(row + k);
   } else {
     for (int i = 0; i < W; ++i) {
       if (k + i < n) store(row[(k + i) * stride], x[i]);
