@@ -124,11 +124,10 @@ BenchCase run_case(const Selected& s, const BenchOptions& options, const bench::
     if (prepared.ours.call) time_case(s.what, prepared, budget, c);
     prepared.finish(c);
   } catch (const Error& e) {
-    // A type or size that the kernels do not have; anything else is a defect.
-    if (e.code() != ErrorCode::kDtype && e.code() != ErrorCode::kUnsupported &&
-        e.code() != ErrorCode::kNotAvailable) {
-      throw;
-    }
+    // A type or size that the kernels do not have is no case; any other error is one that failed.
+    c.ran = e.code() != ErrorCode::kDtype && e.code() != ErrorCode::kUnsupported &&
+            e.code() != ErrorCode::kNotAvailable;
+    c.bits_equal = false;
     c.note = e.what();
   }
   return c;

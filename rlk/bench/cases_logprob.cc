@@ -20,7 +20,11 @@ struct Rows {
         entropy(DType::kF32, {num_rows}),
         logits(random_tensor(DType::kF32, {num_rows, vocab_size}, 1, 8)),
         targets(offsets(num_rows, 1)),
-        g(random_tensor(DType::kF32, {num_rows}, 2)) {}
+        g(random_tensor(DType::kF32, {num_rows}, 2)) {
+    for (std::int64_t i = 0; i < num_rows; ++i) {
+      targets.data<std::int32_t>()[i] = static_cast<std::int32_t>(i % vocab_size);
+    }
+  }
   LogprobArgs forward(bool with_entropy) {
     return {logp, with_entropy ? entropy.view() : TensorView{}, logits, targets, &params, 1};
   }
