@@ -7,6 +7,9 @@
 #   make fuzz      the parsers under libFuzzer, each for SECONDS (default 60)
 #   make asan      the tests under the address and undefined-behaviour sanitizers
 #   make cuda      the CUDA backend and its tests, in build-cuda/ (needs nvcc)
+#   make hip       the HIP backend in build-hip/ and the checks of its code objects (needs a clang
+#                  for AMD GPUs: ROCm's, or Debian's); TARGETS="gfx942" for some GPUs only
+#   make hip-kernels-doc  docs/rocm-kernels.md: what its kernels occupy
 #   make gpu-bundle  what runs on a GPU machine without packages, in build-cuda/bundle/
 #   make install   install under PREFIX (default /usr/local)
 
@@ -14,7 +17,8 @@ JOBS   ?= $(shell nproc)
 PREFIX ?= /usr/local
 DEMO   ?= runs/demo
 
-.PHONY: all setup configure build demo test test-long fuzz asan cuda gpu-bundle install clean
+.PHONY: all setup configure build demo test test-long fuzz asan cuda hip hip-kernels-doc gpu-bundle \
+  install clean
 
 all: build
 
@@ -52,6 +56,16 @@ cuda:
 	@test -f build-cuda/build.ninja || cmake --preset cuda
 	@cmake --build --preset cuda -j $(JOBS)
 
+hip:
+	@tools/setup_debian hip
+	@cmake --preset hip $(if $(TARGETS),-DGPU_TARGETS="$(TARGETS)")
+	@cmake --build --preset hip -j $(JOBS)
+	@ctest --preset hip -j $(JOBS)
+
+hip-kernels-doc:
+	@cmake --preset hip
+	@cmake --build --preset hip -j $(JOBS) --target rlk_hip_kernels_doc
+
 gpu-bundle: cuda
 	@tools/gpu_bundle
 
@@ -60,4 +74,4 @@ install: build
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-asan build-clang build-cuda build-fuzz
+	rm -rf build build-asan build-clang build-cuda build-fuzz build-hip

@@ -21,6 +21,7 @@ struct Arguments {
   std::vector<std::string> ops;
   std::vector<std::string> backends;
   std::string contract;
+  std::string profile;
   std::string out;
   int threads = 2;
   bool json = false;
@@ -42,6 +43,7 @@ std::vector<const KernelTable*> tables_of(const std::vector<std::string>& names)
 ConformOptions options_of(const Arguments& a) {
   ConformOptions options;
   if (!a.contract.empty()) options.contract = parse_contract(read_file(a.contract), a.contract);
+  if (!a.profile.empty()) options.contract.profile = parse_profile(a.profile);
   for (const std::string& name : a.ops) options.ops.push_back(parse_op(name));
   options.backends = tables_of(a.backends);
   options.threads = a.threads;
@@ -131,10 +133,13 @@ void add_conform(CLI::App& app, int& exit_code) {
   verb->add_option("--op", a->ops, "Operators, with commas between; default: all")->delimiter(',');
   verb->add_option(
           "--backend", a->backends,
-          "reference, cpu.scalar, cpu.avx2, cpu.avx512, production, cuda.portable (or cuda); all: "
-          "every one but the reference. Default: the best of cpu for this machine")
+          "reference, cpu.scalar, cpu.avx2, cpu.avx512, production, cuda.portable (or cuda), "
+          "cuda.sm90, hip.portable (or hip), hip.cdna3, hip.cdna2; all: every one but the "
+          "reference. Default: the best of cpu for this machine")
       ->delimiter(',');
   verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
+  verb->add_option("--profile", a->profile,
+                   "Profile, in place of the contract's: portable, sm90, cdna3, cdna2");
   verb->add_option("--threads", a->threads, "Threads of the kernels that are tried; 0: all")
       ->check(CLI::Range(0, 1024));
   verb->add_option("--out", a->out, "Admission record (JSON); default: in the user's cache folder");

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "cli/engine.h"
 #include "cli/verbs.h"
 #include "rlk/core/error.h"
 #include "rlk/io/files.h"
@@ -29,8 +30,7 @@ struct Arguments {
   std::int64_t page_size = 16;
   SamplingParams sampling;
   std::uint64_t seed = 1;
-  std::string route = "strict";
-  int threads = 0;
+  EngineFlags engine;
   bool json = false;
 };
 
@@ -50,7 +50,7 @@ json completion_json(const Completion& c, const std::string& prompt, const std::
 }
 
 int run(const Arguments& a) {
-  const Contract contract;
+  const Contract contract = a.engine.contract();
   HfModel model = load_hf_model(a.model, contract);
   std::vector<Request> requests;
   std::int64_t longest = 0;
@@ -72,8 +72,8 @@ int run(const Arguments& a) {
   options.max_model_len = a.max_model_len > 0 ? a.max_model_len
                                               : std::min(model.config.max_position_embeddings,
                                                          longest + a.max_new_tokens);
-  Context ctx(contract, all_ops(a.route == "strict" ? Mode::kStrict : Mode::kOff), a.threads);
-  RolloutEngine engine(ctx, model.config, options);
+  const std::unique_ptr<Context> ctx = make_context(a.engine);
+  RolloutEngine engine(*ctx, model.config, options);
   engine.load_weights(model.parameters, 0);
   const std::vector<Completion> completions = engine.generate(requests);
   for (std::size_t i = 0; i < completions.size(); ++i) {
@@ -116,10 +116,7 @@ void add_generate(CLI::App& app, int& exit_code) {
   verb->add_option("--min-p", a->sampling.min_p)->capture_default_str();
   verb->add_option("--seed", a->seed, "Keys the random numbers, with request and position")
       ->capture_default_str();
-  verb->add_option("--route", a->route)
-      ->check(CLI::IsMember({"strict", "production"}))
-      ->capture_default_str();
-  verb->add_option("--threads", a->threads, "0: one per hardware thread")->capture_default_str();
+  add_engine_flags(*verb, a->engine);
   verb->add_flag("--json", a->json,
                  "One JSON object per completion, with the bits of each logprob");
   verb->callback([a, &exit_code] { exit_code = run(*a); });

@@ -84,6 +84,7 @@ int main(int argc, char** argv) {
   rlk::cli::add_conform(app, exit_code);
   rlk::cli::add_probe(app, exit_code);
   rlk::cli::add_bench(app, exit_code);
+  rlk::cli::add_doctor(app, exit_code);
   rlk::cli::add_env(app, exit_code);
   const int code = run(app, argc, argv, exit_code);
   if (std::fflush(stdout) != 0) {

@@ -37,6 +37,13 @@ void print_table(const ProbeTarget& target, const ProbeReport& report) {
                to_string(entry.family), d.seed, d.rows, d.columns, d.k, d.row, d.column,
                hex(d.device_bits), hex(d.model_bits));
   }
+  for (const ProbeAnswer& answer : report.answers) {
+    fmt::print("{:<25}{:<34}{} {}\n", answer.instruction.name, answer.point->question,
+               hex(answer.device_bits), answer.as_model() ? "as the model" : "DIFFERS");
+    if (answer.as_model()) continue;
+    fmt::print("    model {}: {}\n    otherwise {}\n", hex(answer.point->model), answer.point->why,
+               answer.point->otherwise);
+  }
   fmt::print("{}: {} of {} results differ from the model\n",
              report.different() == 0 ? "equal" : "differs", with_commas(report.different()),
              with_commas(report.compared()));
@@ -68,6 +75,15 @@ void print_json(const ProbeTarget& target, const ProbeReport& report) {
                          {"different", report.different()},
                          {"results", nlohmann::json::array()}};
   for (const ProbeEntry& entry : report.entries) json["results"].push_back(to_json(entry));
+  json["open_points"] = nlohmann::json::array();
+  for (const ProbeAnswer& answer : report.answers) {
+    json["open_points"].push_back({{"instruction", answer.instruction.name},
+                                   {"question", answer.point->question},
+                                   {"device_bits", hex(answer.device_bits)},
+                                   {"model_bits", hex(answer.point->model)},
+                                   {"why", answer.point->why},
+                                   {"otherwise", answer.point->otherwise}});
+  }
   fmt::print("{}\n", json.dump(2));
 }
 

@@ -8,12 +8,12 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/engine.h"
 #include "cli/verbs.h"
 #include "rlk/core/error.h"
 #include "rlk/io/files.h"
 #include "rlk/rl/engines.h"
 #include "rlk/rl/run.h"
-#include "rlk/verify/admission_file.h"
 #include "rlk/verify/report.h"
 
 namespace rlk::cli {
@@ -23,6 +23,7 @@ struct Arguments {
   std::string config;
   std::string out;
   std::string route;
+  std::string backend;
   std::vector<std::string> overrides;
   bool resume = false;
   bool json = false;
@@ -85,13 +86,17 @@ int run(const Arguments& a) {
   }
   RlConfig config = load_rl_config(a.config);
   if (!a.route.empty()) apply_override(config, "route=" + a.route, ".");
+  for (const char* key : {"rollout.backend=", "trainer.backend="}) {
+    if (!a.backend.empty()) apply_override(config, key + a.backend, ".");
+  }
   for (const std::string& assignment : a.overrides) apply_override(config, assignment, ".");
   validate(config, a.config);
 
   std::optional<Admission> admission;
   if (needs_admission(config)) {
-    admission = load_or_conform(
-        config.contract, [](const std::string& line) { fmt::print(stderr, "rlk: {}\n", line); });
+    admission = admission_of({engine_kernels(config, Engine::kRollout).backend,
+                              engine_kernels(config, Engine::kTrainer).backend},
+                             config.contract);
   }
 
   catch_interrupts();
@@ -133,6 +138,9 @@ void add_rl(CLI::App& app, int& exit_code) {
   verb->add_option("--route", a->route,
                    "strict: the contract's kernels, stops at the first difference; production: the "
                    "usual fast kernels. Default: the config's");
+  verb->add_option("--backend", a->backend,
+                   "Kernels of both engines: cpu, cuda, hip, or one by its own name. Default: the "
+                   "config's");
   verb->add_option("--set", a->overrides, "Override a key: --set rollout.temperature=0.7")
       ->take_all();
   verb->add_flag("--resume", a->resume, "Go on from the last checkpoint in --out");

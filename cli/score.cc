@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "cli/engine.h"
 #include "cli/verbs.h"
 #include "rlk/compare/record_file.h"
 #include "rlk/core/error.h"
@@ -20,8 +21,7 @@ struct Arguments {
   std::string model;
   std::string record;
   std::string out;
-  std::string route = "strict";
-  int threads = 0;
+  EngineFlags engine;
   bool json = false;
 };
 
@@ -40,7 +40,7 @@ TrainSample to_sample(const RecordSample& s) {
 }
 
 int run(const Arguments& a) {
-  const Contract contract;
+  const Contract contract = a.engine.contract();
   HfModel model = load_hf_model(a.model, contract);
   Record record = read_record(a.record);
   if (record.vocab_size != model.config.vocab_size) {
@@ -60,8 +60,8 @@ int run(const Arguments& a) {
     options.max_model_len = std::max(options.max_model_len, length);
   }
   if (samples.empty()) fail(ErrorCode::kFormat, "{}: no sample to score", a.record);
-  Context ctx(contract, all_ops(a.route == "strict" ? Mode::kStrict : Mode::kOff), a.threads);
-  Trainer trainer(ctx, model.config, options, model.parameters, 0);
+  const std::unique_ptr<Context> ctx = make_context(a.engine);
+  Trainer trainer(*ctx, model.config, options, model.parameters, 0);
   const std::vector<std::vector<float>> logprobs = trainer.score(samples);
 
   record.name = "score";
@@ -105,10 +105,7 @@ void add_score(CLI::App& app, int& exit_code) {
                    "Record file (JSON lines; docs/records.md); its log-probabilities are not used")
       ->required();
   verb->add_option("--out", a->out, "Where the scored record goes; default: standard output");
-  verb->add_option("--route", a->route)
-      ->check(CLI::IsMember({"strict", "production"}))
-      ->capture_default_str();
-  verb->add_option("--threads", a->threads, "0: one per hardware thread")->capture_default_str();
+  add_engine_flags(*verb, a->engine);
   verb->add_flag("--json", a->json, "With --out: print what was scored as JSON");
   verb->callback([a, &exit_code] { exit_code = run(*a); });
 }

@@ -2,12 +2,14 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "cli/engine.h"
 #include "cli/verbs.h"
 #include "rlk/core/error.h"
+#include "rlk/rl/engines.h"
 #include "rlk/rl/sft.h"
 
 namespace rlk::cli {
@@ -24,13 +26,17 @@ int run(const Arguments& a) {
   RlConfig config = load_rl_config(a.config);
   for (const std::string& assignment : a.overrides) apply_override(config, assignment, ".");
   validate(config, a.config);
-  catch_interrupts();
-  const SftResult result = run_sft(config, a.out, [&](const SftProgress& p) {
+  const auto progress = [&](const SftProgress& p) {
     if (p.step % 10 == 0 || p.step == p.steps) {
       fmt::print(stderr, "step {}/{}  loss {:.4f}\n", p.step, p.steps, p.loss);
     }
     return !interrupted();
-  });
+  };
+  const KernelTable& kernels = engine_kernels(config, Engine::kTrainer);
+  const Admission admission = kernels.on_device ? admission_of({kernels.backend}, config.contract)
+                                                : Admission::own_kernels();
+  catch_interrupts();
+  const SftResult result = run_sft(config, a.out, progress, admission);
   if (a.json) {
     const nlohmann::json out = {{"folder", a.out},
                                 {"steps", result.steps},

@@ -29,6 +29,7 @@ void add_contract(CLI::App& app, int& exit_code);
 void add_conform(CLI::App& app, int& exit_code);
 void add_probe(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
 void add_env(CLI::App& app, int& exit_code);
 
 // From here on Ctrl-C and SIGTERM ask the running job to stop; a second one ends the program.

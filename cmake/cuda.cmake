@@ -23,7 +23,7 @@ find_package(CUDAToolkit REQUIRED)
 # rounded, subnormals kept. (std::array and std::bit_cast are
 # constexpr, not device functions; fmt 9 does not know this nvcc.)
 set(RLK_CUDA_FLAGS --expt-relaxed-constexpr -fmad=false -prec-div=true -prec-sqrt=true
-  -ftz=false -DFMT_USE_CONSTEXPR=1)
+  -ftz=false -DFMT_USE_CONSTEXPR=1 --compress-mode=size)
 
 # The flags of a target with .cu sources.
 function(rlk_cuda_target target)

@@ -66,6 +66,12 @@ class Table:
                   page_size)
         return y
 
+    def attention_backward(self, dy, y, q, k, v, lse, cu_seqlens, out=None):
+        grads = [torch.empty_like(x) for x in (q, k, v)] if out is None else out
+        self.call("attention_backward", *grads, dy, y, q, k, v, lse, q.shape[0], q.shape[1],
+                  k.shape[1], q.shape[2], cu_seqlens.shape[0] - 1, cu_seqlens)
+        return grads
+
 
 def random(*shape, dtype=BF16):
     return torch.randn(*shape, device="cuda").to(dtype)
@@ -165,6 +171,131 @@ def gemm_cases(bench, table, quick):
                        n * k * 2, "GB/s", calls=copies)
 
 
+def unaligned(x):
+    """The same numbers where the copy engine cannot read them: other kernels take them."""
+    y = torch.empty(x.numel() + 1, dtype=x.dtype, device="cuda")[1:].view(x.shape)
+    return y.copy_(x)
+
+
+def sample_offsets(tokens, length):
+    return ints([*range(0, tokens, length), tokens])
+
+
+def weight_gradient(table, dw, chain, dy, x, ends, offsets):
+    table.call("gemm_weight_gradient", dw, chain, dy, x, *dy.shape, x.shape[1], ends, ends.numel(),
+               offsets, offsets.numel() - 1)
+
+
+def gradient_cases(bench, table, quick):
+    shapes = [("qkv", 6144, 4096, (1024, 1024)), ("o", 4096, 4096, None),
+              ("gate_up", 24576, 4096, (12288, 0)), ("down", 4096, 12288, None)]
+    tokens = 8192
+    for name, n, k, segments in shapes[:1] if quick else shapes:
+        dy, x, w = random(tokens, n), random(tokens, k), random(n, k)
+        dx = torch.empty(tokens, k, dtype=BF16, device="cuda")
+        dw, chain = torch.zeros(n, k, device="cuda"), torch.zeros(n, k, device="cuda")
+        like = torch.empty(n, k, dtype=BF16, device="cuda")
+        ends = torch.tensor([tokens], device="cuda")
+
+        def input_gradient(dx, dy, w):
+            table.call("gemm_input_gradient", dx, dy, w, dy.shape[0], n, k,
+                       int(segments is not None), *(segments or (0, 0)))
+            return dx
+
+        def same_dx():
+            input_gradient(dx, dy, w)
+            few = torch.empty(40, k, dtype=BF16, device="cuda")
+            return same_bits(dx[-40:], input_gradient(few, unaligned(dy[-40:]), w))
+
+        bench.case(table, "gemm dx", f"{name} {tokens}x{n}x{k}{' leaves 8' if segments else ''}",
+                   same_dx, lambda i: input_gradient(dx, dy, w),
+                   {"cublas": lambda i: torch.matmul(dy, w, out=dx)}, 2 * tokens * n * k, "TFLOP/s")
+        for length in (1000, 100):
+            offsets = sample_offsets(tokens, length)
+
+            def same_dw():
+                results = []
+                for convert in (lambda x: x, unaligned):
+                    part = torch.zeros(2, 40, k, device="cuda")
+                    weight_gradient(table, part[0], part[1], dy[:, :40].contiguous(), convert(x),
+                                    ends, offsets)
+                    results.append(part[0])
+                dw.zero_()
+                weight_gradient(table, dw, chain, dy, x, ends, offsets)
+                return same_bits(*results) and same_bits(results[0], dw[:40])
+
+            bench.case(table, "gemm dw", f"{name} {tokens}x{n}x{k}, samples of {length}", same_dw,
+                       lambda i: weight_gradient(table, dw, chain, dy, x, ends, offsets),
+                       {"cublas": lambda i: torch.matmul(dy.t(), x, out=like)}, 2 * tokens * n * k,
+                       "TFLOP/s")
+
+
+def linear_logp_cases(bench, table):
+    tokens, vocab, hidden_size = 4096, 151936, 4096
+    if not bench.pattern.search(f"{table.profile} linear_logp"):
+        return
+    hidden, head = random(tokens, hidden_size), random(vocab, hidden_size) * 0.02
+    targets = ints([i * 37 % vocab for i in range(tokens)])
+    g = random(tokens, dtype=F32)
+    logp, state = torch.zeros(tokens, device="cuda"), torch.zeros(tokens, 10, device="cuda").int()
+    d_hidden = torch.empty_like(hidden)
+    dw, chain = (torch.zeros(vocab, hidden_size, device="cuda") for _ in range(2))
+    logits = torch.empty(tokens, vocab, dtype=BF16, device="cuda")
+    like = torch.empty_like(head)
+    ends, offsets = torch.tensor([tokens], device="cuda"), sample_offsets(tokens, 1000)
+
+    def forward(hidden=hidden, logp=logp, state=state):
+        rows = logp.numel()
+        table.call("linear_logp", logp, None, hidden, head, rows, hidden_size, vocab, vocab, targets,
+                   state)
+        return logp
+
+    def backward(d_hidden=d_hidden, hidden=hidden, state=state, dw=dw, chain=chain, ends=ends,
+                 offsets=offsets):
+        table.call("linear_logp_backward", d_hidden, dw, chain, hidden, head, d_hidden.shape[0],
+                   hidden_size, vocab, vocab, targets, state, g, None, ends, ends.numel(), offsets,
+                   offsets.numel() - 1)
+        return d_hidden
+
+    few = 24
+    few_ends, few_offsets = torch.tensor([few], device="cuda"), ints([0, few])
+
+    def same_forward():
+        whole = forward()[:few]
+        product = table.gemm(hidden[:few].clone(), head, 0, dtype=F32)
+        apart = torch.empty(few, device="cuda")
+        table.call("logprob", apart, product, targets, few, vocab)
+        return same_bits(whole, apart)
+
+    def same_backward():
+        forward()
+        results = [backward()[:few]]
+        sums = []
+        for convert in (lambda x: x, unaligned):
+            own = torch.zeros(few, 10, device="cuda").int()
+            rows = convert(hidden[:few].contiguous())
+            forward(rows, torch.empty(few, device="cuda"), own)
+            dw.zero_()
+            chain.zero_()
+            results.append(backward(torch.empty(few, hidden_size, dtype=BF16, device="cuda"), rows,
+                                    own, ends=few_ends, offsets=few_offsets))
+            sums.append(dw[::97].clone())
+        return all(same_bits(results[0], x) for x in results[1:]) and same_bits(*sums)
+
+    def three_products(i):
+        torch.matmul(hidden, head.t(), out=logits)
+        torch.matmul(logits, head, out=d_hidden)
+        torch.matmul(logits.t(), hidden, out=like)
+
+    work = 2 * tokens * vocab * hidden_size
+    shape = f"{tokens} rows, vocabulary {vocab}, hidden {hidden_size}"
+    bench.case(table, "linear_logp", shape, same_forward, lambda i: forward(),
+               {"cublas": lambda i: torch.matmul(hidden, head.t(), out=logits)}, work, "TFLOP/s", 0.80,
+               calls=1)
+    bench.case(table, "linear_logp_backward", shape, same_backward, lambda i: backward(),
+               {"cublas": three_products}, 3 * work, "TFLOP/s", 0.70, calls=1)
+
+
 def f32_gemm_cases(bench, table):
     m = n = k = 4096
     a, b = random(m, k), random(n, k)
@@ -237,6 +368,17 @@ def row_cases(bench, table):
     bench.case(table, "logprob", f"{rows}x{vocab}", check,
                lambda i: table.call("logprob", logp, logits[i % copies], targets, rows, vocab),
                copy_of(rows * vocab * 4), rows * vocab * 4, "GB/s", 0.85)
+    y_rows = torch.empty(rows, vocab, device="cuda")
+
+    def softmax_check():
+        table.call("log_softmax", y_rows, logits[0], rows, vocab)
+        alone = torch.empty(3, vocab, device="cuda")
+        table.call("log_softmax", alone, logits[0][7:10].clone(), 3, vocab)
+        return same_bits(alone, y_rows[7:10])
+
+    bench.case(table, "log_softmax", f"{rows}x{vocab}", softmax_check,
+               lambda i: table.call("log_softmax", y_rows, logits[i % copies], rows, vocab),
+               copy_of(2 * rows * vocab * 4), 2 * rows * vocab * 4, "GB/s", 0.85)
 
 
 def attention_cases(bench, table, quick):
@@ -295,6 +437,51 @@ def attention_cases(bench, table, quick):
                        0.75 if batch > 1 else None)
 
 
+def attention_backward_cases(bench, table, quick):
+    def problem(lengths, heads, kv_heads, d):
+        s = sum(lengths)
+        with torch.cuda.stream(table.stream):
+            q, k, v = random(s, heads, d), random(s, kv_heads, d), random(s, kv_heads, d)
+            cu = ints([sum(lengths[:i]) for i in range(len(lengths) + 1)])
+            lse = torch.empty(s, heads, device="cuda")
+            y = table.attention(q, k, v, cu, ints(lengths), cu[:-1].contiguous(), lse=lse)
+            return random(s, heads, d), y, q, k, v, lse, cu
+
+    def misaligned(x):  # the copy engine cannot read this: another kernel takes it
+        moved = torch.empty(x.numel() + 1, dtype=x.dtype, device="cuda")[1:].view(x.shape)
+        return moved.copy_(x)
+
+    def check():
+        equal = True
+        for lengths, heads, kv_heads, d in [([700, 1, 64, 129, 300], 8, 2, 128), ([513], 8, 8, 128),
+                                            ([63, 250, 128], 4, 4, 64), ([1000], 3, 1, 64)]:
+            dy, *rest = problem(lengths, heads, kv_heads, d)
+            fast = table.attention_backward(dy, *rest)
+            any_ = table.attention_backward(misaligned(dy), *rest)
+            equal = equal and all(same_bits(x, y) for x, y in zip(fast, any_))
+        return equal
+
+    heads, kv_heads, d = 32, 8, 128
+    for s in [4096] if quick else [4096, 8192]:
+        dy, *rest = problem([s], heads, kv_heads, d)
+        out = [torch.empty_like(x) for x in rest[1:4]]
+
+        def sdpa(backend):
+            leaves = [x.detach()[None].transpose(1, 2).contiguous().requires_grad_()
+                      for x in rest[1:4]]
+            grad = dy[None].transpose(1, 2).contiguous()
+            with torch.cuda.stream(table.stream), sdpa_kernel(backend):
+                y = torch.nn.functional.scaled_dot_product_attention(
+                    *leaves, is_causal=True, enable_gqa=True)
+            return lambda i: torch.autograd.grad(y, leaves, grad, retain_graph=True)
+
+        bench.case(table, "attention_backward", f"causal {s}, {heads}/{kv_heads} heads, d {d}", check,
+                   lambda i: table.attention_backward(dy, *rest, out=out),
+                   {"cudnn": sdpa(SDPBackend.CUDNN_ATTENTION),
+                    "flash": sdpa(SDPBackend.FLASH_ATTENTION)},
+                   5 * s * s * heads * d, "TFLOP/s", 0.70 if s == 8192 else None)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--library", default=Path(__file__).parent / "librlk_gpu_bench.so")
@@ -308,7 +495,11 @@ def main():
     bench = Bench(options.filter)
     portable, sm90 = Table(library, "portable"), Table(library, "sm90")
     gemm_cases(bench, sm90, options.quick)
+    gradient_cases(bench, sm90, options.quick)
+    if not options.quick:
+        linear_logp_cases(bench, sm90)
     attention_cases(bench, sm90, options.quick)
+    attention_backward_cases(bench, sm90, options.quick)
     row_cases(bench, portable)
     f32_gemm_cases(bench, portable)
     if options.json:

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rlk/core/digest.h"
+#include "rlk/core/doctor.h"
 
 extern char** environ;
 
@@ -101,7 +102,7 @@ json build() {
   out["git"] = RLK_GIT;
   out["compiler"] = RLK_COMPILER;
   out["build_type"] = RLK_BUILD_TYPE;
-  out["flags"] = RLK_BUILD_FLAGS;
+  out["flags"] = build_flags();
   out["sanitize"] = RLK_BUILD_SANITIZE;
   return out;
 }
@@ -138,7 +139,7 @@ json variables() {
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
     const std::string_view name = text.substr(0, equals);
-    bool wanted = false;
+    bool wanted = is_diagnosed(name);
     for (const std::string_view prefix : kVariablePrefixes) wanted |= name.starts_with(prefix);
     for (const std::string_view known : kVariables) wanted |= name == known;
     if (wanted) out[std::string(name)] = text.substr(equals + 1);
@@ -147,6 +148,8 @@ json variables() {
 }
 
 }  // namespace
+
+const char* build_flags() { return RLK_BUILD_FLAGS; }
 
 std::string program_digest() {
   static const std::string kDigest = [] {

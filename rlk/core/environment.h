@@ -13,10 +13,14 @@ namespace rlk {
 //   os          name, kernel, machine, libc
 //   libraries   version of each library that is loaded in this process, of those that can change
 //               results (openblas with the core it chose and its threads, onednn) or files (sqlite)
-//   variables   environment variables that are set and change bits or the choice of algorithm
+//   variables   environment variables that are set and change bits or the choice of algorithm;
+//               core/doctor.h judges them
 //   num_threads as given
 // Fields that cannot be read are null. It names neither the host nor the user.
 std::string environment_json(int num_threads);
+
+// The flags that decide about floating point, and the rest of the compiler's.
+const char* build_flags();
 
 // SHA-256 of the running program's file: the truest name of a build.
 std::string program_digest();

@@ -1,7 +1,5 @@
 #include "rlk/core/tensor.h"
 
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -56,14 +54,6 @@ View with_heads(const View& t, std::int64_t heads) {
   return out;
 }
 
-void* allocate_zeroed(std::size_t size_bytes) {
-  const std::size_t rounded = (size_bytes + 63) / 64 * 64;
-  void* data = std::aligned_alloc(64, rounded ? rounded : 64);
-  if (!data) fail(ErrorCode::kNotAvailable, "tensor: no memory for {} bytes", size_bytes);
-  std::memset(data, 0, rounded ? rounded : 64);
-  return data;
-}
-
 }  // namespace
 
 Layout::Layout(std::initializer_list<std::int64_t> sizes) : Layout(row_major(sizes)) {}
@@ -105,39 +95,53 @@ ConstTensorView split_heads(const ConstTensorView& t, std::int64_t heads) {
   return with_heads(t, heads);
 }
 
-Tensor::Tensor(DType dtype, std::initializer_list<std::int64_t> sizes)
-    : dtype_(dtype), layout_(sizes) {
-  data_ = allocate_zeroed(static_cast<std::size_t>(layout_.size()) * size_of(dtype));
+Tensor::Tensor(DType dtype, std::initializer_list<std::int64_t> sizes, Memory& memory)
+    : memory_(&memory), dtype_(dtype), layout_(sizes) {
+  data_ = memory.take(static_cast<std::size_t>(layout_.size()) * size_of(dtype));
 }
-Tensor::Tensor(DType dtype, const std::vector<std::int64_t>& sizes)
-    : dtype_(dtype), layout_(sizes) {
-  data_ = allocate_zeroed(static_cast<std::size_t>(layout_.size()) * size_of(dtype));
+Tensor::Tensor(DType dtype, const std::vector<std::int64_t>& sizes, Memory& memory)
+    : memory_(&memory), dtype_(dtype), layout_(sizes) {
+  data_ = memory.take(static_cast<std::size_t>(layout_.size()) * size_of(dtype));
 }
 Tensor::Tensor(Tensor&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), dtype_(other.dtype_), layout_(other.layout_) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      memory_(other.memory_),
+      dtype_(other.dtype_),
+      layout_(other.layout_) {}
 Tensor& Tensor::operator=(Tensor&& other) noexcept {
   if (this != &other) {
-    std::free(data_);
+    if (data_) memory_->give_back(data_);
     data_ = std::exchange(other.data_, nullptr);
+    memory_ = other.memory_;
     dtype_ = other.dtype_;
     layout_ = other.layout_;
   }
   return *this;
 }
-Tensor::Tensor(const Tensor& other) : dtype_(other.dtype_), layout_(other.layout_) {
+Tensor::Tensor(const Tensor& other)
+    : memory_(other.memory_), dtype_(other.dtype_), layout_(other.layout_) {
   if (other.data_) {
-    data_ = allocate_zeroed(other.size_bytes());
-    std::memcpy(data_, other.data_, other.size_bytes());
+    data_ = memory_->take(other.size_bytes());
+    copy_from(other);
   }
 }
 Tensor& Tensor::operator=(const Tensor& other) {
   if (this != &other) *this = Tensor(other);
   return *this;
 }
-Tensor::~Tensor() { std::free(data_); }
+Tensor::~Tensor() {
+  if (data_) memory_->give_back(data_);
+}
 
 void Tensor::fill_zero() {
-  if (data_) std::memset(data_, 0, size_bytes());
+  if (data_) memory_->fill_zero(data_, size_bytes());
+}
+
+void Tensor::copy_from(const Tensor& other) {
+  RLK_ASSERT(size_bytes() == other.size_bytes());
+  // Host memory does not wait for a device that still writes the other.
+  Memory& memory = memory_ == &host_memory() ? *other.memory_ : *memory_;
+  if (data_) memory.copy(data_, other.data_, size_bytes());
 }
 
 }  // namespace rlk

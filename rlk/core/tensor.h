@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rlk/core/dtype.h"
+#include "rlk/core/memory.h"
 
 namespace rlk {
 
@@ -89,12 +90,12 @@ ConstTensorView columns(const ConstTensorView& t, std::int64_t begin, std::int64
 TensorView split_heads(const TensorView& t, std::int64_t heads);
 ConstTensorView split_heads(const ConstTensorView& t, std::int64_t heads);
 
-// 64-byte aligned, zero-initialised memory with a shape.
+// 64-byte aligned, zero-initialised memory with a shape. Copies live where the original does.
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(DType dtype, std::initializer_list<std::int64_t> sizes);
-  Tensor(DType dtype, const std::vector<std::int64_t>& sizes);
+  Tensor(DType dtype, std::initializer_list<std::int64_t> sizes, Memory& memory = host_memory());
+  Tensor(DType dtype, const std::vector<std::int64_t>& sizes, Memory& memory = host_memory());
   Tensor(Tensor&& other) noexcept;
   Tensor& operator=(Tensor&& other) noexcept;
   Tensor(const Tensor& other);
@@ -121,9 +122,12 @@ class Tensor {
   std::size_t size_bytes() const { return static_cast<std::size_t>(size()) * size_of(dtype_); }
   bool empty() const { return data_ == nullptr; }
   void fill_zero();
+  // Takes all bytes of a tensor of the same size, which may live elsewhere.
+  void copy_from(const Tensor& other);
 
  private:
   void* data_ = nullptr;
+  Memory* memory_ = &host_memory();
   DType dtype_ = DType::kF32;
   Layout layout_;
 };

@@ -25,8 +25,9 @@ void* Workspace::take_bytes(std::size_t size_bytes) {
   constexpr std::size_t kFirstBlock = std::size_t{1} << 20, kLargestStep = std::size_t{4} << 20;
   const std::size_t grown =
       std::max({size_bytes, kFirstBlock, std::min(this->size_bytes(), kLargestStep)});
-  blocks_.emplace_back(DType::kI32, std::initializer_list<std::int64_t>{
-                                        static_cast<std::int64_t>((grown + 3) / 4)});
+  blocks_.emplace_back(
+      DType::kI32, std::initializer_list<std::int64_t>{static_cast<std::int64_t>((grown + 3) / 4)},
+      memory_);
   block_ = blocks_.size() - 1;
   used_ = size_bytes;
   return blocks_.back().data<char>();

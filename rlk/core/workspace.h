@@ -37,11 +37,13 @@ class Workspace {
     std::size_t used_;
   };
 
+  explicit Workspace(Memory& memory = host_memory()) : memory_(memory) {}
   std::size_t size_bytes() const;
 
  private:
   void* take_bytes(std::size_t size_bytes);
 
+  Memory& memory_;
   std::vector<Tensor> blocks_;
   std::size_t block_ = 0;  // the block in use
   std::size_t used_ = 0;   // bytes of it that are taken

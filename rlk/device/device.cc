@@ -1,5 +1,7 @@
 #include "rlk/device/device.h"
 
+#include <cstring>
+
 #include "rlk/core/error.h"
 #include "rlk/device/gpu_runtime.h"
 
@@ -15,13 +17,28 @@ void check(RLK_GPU(Error_t) result, const char* call) {
 }
 #define RLK_CHECK_GPU(name, ...) check(RLK_GPU(name)(__VA_ARGS__), #name)
 
+thread_local int selected_device = 0;
+
 RLK_GPU(Stream_t) stream_of(const Stream& stream) {
   return static_cast<RLK_GPU(Stream_t)>(stream.native());
 }
 
+#if defined(__HIP_PLATFORM_AMD__)
+std::string version_text(int version) {  // 60342131 is 6.3.42131
+  return fmt::format("{}.{}.{}", version / 10'000'000, version / 100'000 % 100, version % 100'000);
+}
+std::string architecture(const RLK_GPU(DeviceProp) & properties) {  // "gfx942:sramecc+:xnack-"
+  const std::string name = properties.gcnArchName;
+  return name.substr(0, name.find(':'));
+}
+#else
 std::string version_text(int version) {  // 13000 is 13.0
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
+std::string architecture(const RLK_GPU(DeviceProp) & properties) {
+  return fmt::format("sm_{}{}", properties.major, properties.minor);
+}
+#endif
 
 }  // namespace
 
@@ -39,10 +56,9 @@ std::vector<Info> list() {
   for (int i = 0; i < count; ++i) {
     RLK_GPU(DeviceProp) properties;
     RLK_CHECK_GPU(GetDeviceProperties, &properties, i);
-    devices.push_back(
-        {i, properties.name, fmt::format("sm_{}{}", properties.major, properties.minor),
-         properties.multiProcessorCount, static_cast<std::int64_t>(properties.totalGlobalMem),
-         version_text(driver), version_text(runtime)});
+    devices.push_back({i, properties.name, architecture(properties), properties.multiProcessorCount,
+                       static_cast<std::int64_t>(properties.totalGlobalMem), version_text(driver),
+                       version_text(runtime)});
   }
   return devices;
 }
@@ -51,7 +67,18 @@ void require() {
   int count = 0;
   RLK_CHECK_GPU(GetDeviceCount, &count);
   if (count == 0) fail(ErrorCode::kNotAvailable, "GPU: this machine has no device");
-  RLK_CHECK_GPU(SetDevice, 0);
+  RLK_CHECK_GPU(SetDevice, selected_device);
+}
+
+void select(int index) {
+  int count = 0;
+  RLK_CHECK_GPU(GetDeviceCount, &count);
+  if (index < 0 || index >= count) {
+    fail(ErrorCode::kInvalidArgument, "GPU: there is no device {}; expected 0 to {}", index,
+         count - 1);
+  }
+  selected_device = index;
+  RLK_CHECK_GPU(SetDevice, index);
 }
 
 Stream::Stream() {
@@ -85,6 +112,70 @@ void copy(void* to, const void* from, std::size_t size_bytes, Stream& stream) {
 void fill(void* to, unsigned char byte, std::size_t size_bytes, Stream& stream) {
   if (size_bytes == 0) return;
   RLK_CHECK_GPU(MemsetAsync, to, byte, size_bytes, stream_of(stream));
+}
+
+namespace {
+
+class ManagedMemory : public Memory {
+ public:
+  void* take(std::size_t size_bytes) override {
+    require();
+    void* data = nullptr;
+    const std::size_t size = size_bytes == 0 ? 1 : size_bytes;
+    const auto result = RLK_GPU(MallocManaged)(&data, size, RLK_GPU(MemAttachGlobal));
+    check(result, fmt::format("MallocManaged of {} bytes", size).c_str());
+    fill_zero(data, size);
+    return data;
+  }
+  void give_back(void* data) noexcept override { static_cast<void>(RLK_GPU(Free)(data)); }
+  void fill_zero(void* to, std::size_t size_bytes) override {
+    // The streams of Stream do not wait for each other.
+    RLK_CHECK_GPU(DeviceSynchronize);
+    fill(to, 0, size_bytes, stream_);
+    stream_.synchronize();
+  }
+  void copy(void* to, const void* from, std::size_t size_bytes) override {
+    RLK_CHECK_GPU(DeviceSynchronize);
+    device::copy(to, from, size_bytes, stream_);
+    stream_.synchronize();
+  }
+
+ private:
+  Stream stream_;
+};
+
+class PinnedMemory : public Memory {
+ public:
+  void* take(std::size_t size_bytes) override {
+    require();
+    void* data = nullptr;
+    const std::size_t size = size_bytes == 0 ? 1 : size_bytes;
+    const auto result = RLK_GPU(HostAlloc)(&data, size, RLK_GPU(HostAllocDefault));
+    check(result, fmt::format("HostAlloc of {} bytes", size).c_str());
+    std::memset(data, 0, size);
+    return data;
+  }
+  void give_back(void* data) noexcept override { static_cast<void>(RLK_GPU(FreeHost)(data)); }
+  void fill_zero(void* to, std::size_t size_bytes) override {
+    RLK_CHECK_GPU(DeviceSynchronize);
+    std::memset(to, 0, size_bytes);
+  }
+  void copy(void* to, const void* from, std::size_t size_bytes) override {
+    managed_memory().copy(to, from, size_bytes);
+  }
+};
+
+}  // namespace
+
+// Never destroyed: tensors may outlive everything else.
+Memory& managed_memory() {
+  static ManagedMemory& memory = *new ManagedMemory;
+  return memory;
+}
+
+Memory& pinned_memory() {
+  static PinnedMemory& memory = *new PinnedMemory;
+  return memory;
 }
 
 Event::Event() {

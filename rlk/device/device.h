@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "rlk/core/memory.h"
+
 namespace rlk::device {
 
 struct Info {
@@ -25,8 +27,17 @@ struct Info {
 // The devices of this machine; empty where there is none, no driver or no GPU build.
 std::vector<Info> list();
 
-// Throws kNotAvailable, with the reason, unless device 0 can be used.
+// Throws kNotAvailable, with the reason, unless the device of this thread can be used.
 void require();
+
+// From here on this thread's calls are for device `index`; at first it is 0. One process per device
+// (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES) needs no call.
+// Errors  kInvalidArgument: there is no such device.
+void select(int index);
+
+// Lets the thread's device read and write the memory of device `peer`; false where the hardware
+// cannot.
+bool reach_peer(int peer);
 
 // Work runs in the order it is given to a stream. Every function below that takes a stream only
 // enqueues, unless it says otherwise. Errors of the device: kNotAvailable naming the call.
@@ -71,6 +82,14 @@ class Buffer {
 // Any direction. From and to ordinary host memory the call may wait.
 void copy(void* to, const void* from, std::size_t size_bytes, Stream& stream);
 void fill(void* to, unsigned char byte, std::size_t size_bytes, Stream& stream);
+
+// Memory for tensors that kernels compute with and the host can touch after synchronize(): its
+// pages lie where they were touched last, at first on the device.
+Memory& managed_memory();
+
+// Host memory that the device reads and writes in place: for small arrays that the host makes for
+// every call, and for numbers it waits for.
+Memory& pinned_memory();
 
 // A point in a stream.
 class Event {
@@ -148,18 +167,28 @@ class Queue {
   Workspace& workspace() { return workspace_; }
 
   // The lowest row so far as an unsigned number; all ones: none.
-  unsigned long long* fault() const { return static_cast<unsigned long long*>(fault_.data()); }
+  unsigned long long* fault() const {
+    return static_cast<unsigned long long*>(faults_.data()) + fault_cell_;
+  }
   void clear_fault();
   std::int64_t read_fault();  // waits for the stream; -1: none
 
-  // True while faults of several calls are collected in the cell and nobody waits between them:
-  // in a graph, for one. The caller then clears and reads the cell itself.
+  // True while faults of several calls are collected and nobody waits between them: in a graph, for
+  // one. The caller then clears and reads the cells itself.
   bool collects_faults = false;
+
+  // So many calls can have a cell of their own; fault() is that of call `cell` from here on.
+  static constexpr std::int64_t kFaultCells = 4096;
+  void use_fault_cell(std::int64_t cell) { fault_cell_ = cell; }
+  // Waits for the stream; what read_fault would give for each of the first `count` cells, which are
+  // clear again. fault() is that of cell 0.
+  std::vector<std::int64_t> take_faults(std::int64_t count);
 
  private:
   Stream stream_;
   Workspace workspace_;
-  Buffer fault_;
+  Buffer faults_;
+  std::int64_t fault_cell_ = 0;
 };
 
 }  // namespace rlk::device

@@ -7,6 +7,10 @@
 #elif defined(__HIP_PLATFORM_AMD__)
 #include <hip/hip_runtime_api.h>
 #define RLK_GPU(name) hip##name
+using hipDeviceProp = hipDeviceProp_t;
+#define hipHostAlloc hipHostMalloc
+#define hipHostAllocDefault hipHostMallocDefault
+#define hipFreeHost hipHostFree
 #else
 #include <cuda_runtime_api.h>
 #define RLK_GPU(name) cuda##name

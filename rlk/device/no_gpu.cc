@@ -6,13 +6,15 @@ namespace rlk::device {
 namespace {
 
 [[noreturn]] void missing() {
-  fail(ErrorCode::kNotAvailable, "this build has no GPU code (cmake -DRLK_CUDA=ON)");
+  fail(ErrorCode::kNotAvailable, "this build has no GPU code (cmake --preset cuda, or hip)");
 }
 
 }  // namespace
 
 std::vector<Info> list() { return {}; }
 void require() { missing(); }
+void select(int) { missing(); }
+bool reach_peer(int) { missing(); }
 
 Stream::Stream() { missing(); }
 Stream::~Stream() = default;
@@ -23,6 +25,9 @@ Buffer::~Buffer() = default;
 
 void copy(void*, const void*, std::size_t, Stream&) { missing(); }
 void fill(void*, unsigned char, std::size_t, Stream&) { missing(); }
+
+Memory& managed_memory() { missing(); }
+Memory& pinned_memory() { missing(); }
 
 Event::Event() { missing(); }
 Event::~Event() = default;

@@ -21,15 +21,4 @@ void* Workspace::take_bytes(std::size_t size_bytes) {
   return at;
 }
 
-Queue::Queue() : fault_(sizeof(unsigned long long)) { clear_fault(); }
-
-void Queue::clear_fault() { fill(fault_.data(), 0xff, sizeof(unsigned long long), stream_); }
-
-std::int64_t Queue::read_fault() {
-  unsigned long long row = 0;
-  copy(&row, fault_.data(), sizeof row, stream_);
-  stream_.synchronize();
-  return static_cast<std::int64_t>(row);  // all ones is -1
-}
-
 }  // namespace rlk::device

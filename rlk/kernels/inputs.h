@@ -20,6 +20,12 @@ void for_each_input(EmbeddingBackwardArgs& a, const Visit& visit) {
   visit("ids", a.ids);
 }
 template <typename Visit>
+void for_each_input(CopyRowsArgs& a, const Visit& visit) {
+  visit("x", a.x);
+  visit("from", a.from);
+  visit("to", a.to);
+}
+template <typename Visit>
 void for_each_input(ResidualAddArgs& a, const Visit& visit) {
   visit("a", a.a);
   visit("b", a.b);
@@ -142,6 +148,7 @@ void for_each_input(LinearLogpBackwardArgs& a, const Visit& visit) {
   visit("g", a.g);
   visit("g_entropy", a.g_entropy);
   visit("group_ends", a.group_ends);
+  visit("cu_seqlens", a.cu_seqlens);
 }
 template <typename Visit>
 void for_each_input(SampleArgs& a, const Visit& visit) {

@@ -6,6 +6,7 @@
 
 #include "rlk/kernels/adamw.h"
 #include "rlk/kernels/attention.h"
+#include "rlk/kernels/copy_rows.h"
 #include "rlk/kernels/embedding.h"
 #include "rlk/kernels/exec.h"
 #include "rlk/kernels/gemm.h"
@@ -26,6 +27,7 @@
 #define RLK_OPS(X)                                       \
   X(embedding, EmbeddingArgs)                            \
   X(embedding_backward, EmbeddingBackwardArgs)           \
+  X(copy_rows, CopyRowsArgs)                             \
   X(residual_add, ResidualAddArgs)                       \
   X(rms_norm, RmsNormArgs)                               \
   X(rms_norm_backward, RmsNormBackwardArgs)              \
@@ -72,6 +74,7 @@ struct KernelTable {
   const char* backend = "";  // "reference", "cpu.avx512", "production"
   // Bit i: the table gives the bits of profile i. Only products differ between profiles.
   std::uint8_t profiles = 1u << static_cast<int>(Profile::kPortable);
+  bool on_device = false;  // tensors lie in memory of a device, and Exec::gpu is set
   bool runs(Profile profile) const { return (profiles >> static_cast<int>(profile) & 1) != 0; }
 
 #define RLK_OP(name, Args) void (*name)(Exec&, const Args&) = nullptr;
@@ -82,7 +85,8 @@ struct KernelTable {
 // The contract, executed literally: slow, scalar, obvious. It defines the right bits.
 const KernelTable& reference_kernels();
 
-// Vectorised and multi-threaded for the instruction set of this CPU; the bits of the reference.
+// Vectorised and multi-threaded for the instruction set of this CPU; the bits of the reference, in
+// every profile.
 const KernelTable& cpu_kernels();
 
 // The instruction sets that cpu_kernels can run on this machine, best first: "avx512", "avx2",
@@ -107,5 +111,11 @@ const KernelTable& gpu_kernels_on_host_memory();
 // The same for profile sm90.
 const KernelTable& gpu_kernels_sm90();
 const KernelTable& gpu_kernels_sm90_on_host_memory();
+
+// And for profiles cdna3 and cdna2.
+const KernelTable& gpu_kernels_cdna3();
+const KernelTable& gpu_kernels_cdna3_on_host_memory();
+const KernelTable& gpu_kernels_cdna2();
+const KernelTable& gpu_kernels_cdna2_on_host_memory();
 
 }  // namespace rlk

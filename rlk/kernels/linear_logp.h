@@ -46,6 +46,8 @@ inline constexpr std::int64_t kLinearLogpBytes = std::int64_t{64} << 20;
 //   group_ends  in      i64, token offsets at which a group of samples closes
 //   g           in      f32 [num_tokens], dLoss/dlogp
 //   g_entropy   in      f32 [num_tokens], dLoss/dH; optional
+//   cu_seqlens  in      i32 [num_samples + 1], offsets of the samples among the rows of this call,
+//                       as in GemmBackwardWeightArgs; not needed in profile portable
 // Bits    those of logprob_backward followed by gemm and gemm_backward_weight; dlogits has the type
 //         of hidden.
 struct LinearLogpBackwardArgs {
@@ -56,6 +58,7 @@ struct LinearLogpBackwardArgs {
   ConstTensorView group_ends;
   ConstTensorView g;
   ConstTensorView g_entropy;
+  ConstTensorView cu_seqlens = {};
 };
 
 }  // namespace rlk

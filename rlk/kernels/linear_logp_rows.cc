@@ -6,6 +6,8 @@
 namespace rlk {
 namespace {
 
+std::int64_t count(const ConstTensorView& list) { return list ? list.shape(0) : 0; }
+
 // Rows of which `bytes` hold `element_bytes` per column.
 std::int64_t tile_rows(std::int64_t bytes, std::size_t element_bytes, std::int64_t columns) {
   const std::int64_t row = static_cast<std::int64_t>(element_bytes) * columns;
@@ -56,15 +58,50 @@ LinearLogpArgs rows_of(const LinearLogpArgs& args, std::int64_t begin, std::int6
   return part;
 }
 
-ConstTensorView GroupEnds::in_rows(std::int64_t begin, std::int64_t end, std::int64_t* memory) {
-  const std::int64_t count = ends_ ? ends_.shape(0) : 0;
+RowParts::RowParts(const Exec& exec, const LinearLogpBackwardArgs& args, Workspace::Frame& frame)
+    : portable_(exec.contract.profile == Profile::kPortable),
+      num_rows_(args.forward.hidden.shape(0)),
+      ends_(args.group_ends),
+      cu_seqlens_(args.cu_seqlens),
+      end_memory_(frame.take<std::int64_t>(count(ends_))),
+      offset_memory_(frame.take<std::int32_t>(count(cu_seqlens_) + 2)) {}
+
+std::int64_t RowParts::end(std::int64_t begin, std::int64_t most) const {
+  const std::int64_t end = begin + most;
+  if (end >= num_rows_ || portable_) return std::min(end, num_rows_);
+  // A sample and a group of samples start new groups of mac.
+  std::int64_t start = 0;
+  for (std::int64_t i = 0; i < count(ends_); ++i) {
+    const std::int64_t group_end = *ends_.at<std::int64_t>(i);
+    if (group_end <= end) start = std::max(start, group_end);
+  }
+  for (std::int64_t i = 0; i < count(cu_seqlens_); ++i) {
+    const std::int64_t offset = *cu_seqlens_.at<std::int32_t>(i);
+    if (offset <= end) start = std::max(start, offset);
+  }
+  return start + (end - start) / kGroup * kGroup;
+}
+
+void RowParts::set(std::int64_t begin, std::int64_t end, ConstTensorView* group_ends,
+                   ConstTensorView* cu_seqlens) {
   std::int64_t n = 0;
-  for (; next_ < count; ++next_) {
+  for (; next_ < count(ends_); ++next_) {
     const std::int64_t group_end = *ends_.at<std::int64_t>(next_);
     if (group_end > end) break;
-    memory[n++] = group_end - begin;
+    end_memory_[n++] = group_end - begin;
   }
-  return view(std::as_const(memory), {n});
+  *group_ends = view(std::as_const(end_memory_), {n});
+  if (!cu_seqlens_) return;
+  n = 0;
+  offset_memory_[n++] = 0;
+  for (std::int64_t i = 0; i < count(cu_seqlens_); ++i) {
+    const std::int64_t offset = *cu_seqlens_.at<std::int32_t>(i);
+    if (offset > begin && offset < end) {
+      offset_memory_[n++] = static_cast<std::int32_t>(offset - begin);
+    }
+  }
+  offset_memory_[n++] = static_cast<std::int32_t>(end - begin);
+  *cu_seqlens = view(std::as_const(offset_memory_), {n});
 }
 
 void linear_logp_by_rows(const KernelTable& kernels, Exec& exec, const LinearLogpArgs& args) {
@@ -86,18 +123,17 @@ void linear_logp_backward_by_rows(const KernelTable& kernels, Exec& exec,
                                   const LinearLogpBackwardArgs& args) {
   const LinearLogpArgs& all = args.forward;
   const std::int64_t num_tokens = all.hidden.shape(0), vocab_padded = all.head.shape(0);
-  const std::int64_t tile =
-      tile_rows(kLinearLogpBytes / 8 * 5, 4 + size_of(all.hidden.dtype), vocab_padded);
   Workspace::Frame frame(exec.workspace);
+  RowParts parts(exec, args, frame);
+  const std::int64_t tile =
+      std::max(parts.least(),
+               tile_rows(kLinearLogpBytes / 8 * 5, 4 + size_of(all.hidden.dtype), vocab_padded));
   float* memory = frame.take<float>(std::min(tile, num_tokens) * all.vocab_size);
   char* d_memory = frame.take<char>(std::min(tile, num_tokens) * vocab_padded *
                                     static_cast<std::int64_t>(size_of(all.hidden.dtype)));
-  GroupEnds ends(args.group_ends);
-  std::int64_t* end_memory =
-      frame.take<std::int64_t>(args.group_ends ? args.group_ends.shape(0) : 0);
   std::int64_t begin = 0;
   do {  // groups close even where none of their samples has a row
-    const std::int64_t end = std::min(begin + tile, num_tokens);
+    const std::int64_t end = parts.end(begin, tile);
     const LinearLogpArgs part = rows_of(all, begin, end);
     const TensorView dlogits{d_memory, all.hidden.dtype, Layout{end - begin, vocab_padded}};
     if (begin < end) {
@@ -108,8 +144,9 @@ void linear_logp_backward_by_rows(const KernelTable& kernels, Exec& exec,
                               part.state},
           begin);
     }
-    kernels.gemm_backward_weight(
-        exec, {args.dw, args.chain, dlogits, part.hidden, ends.in_rows(begin, end, end_memory)});
+    GemmBackwardWeightArgs gradient{args.dw, args.chain, dlogits, part.hidden, {}};
+    parts.set(begin, end, &gradient.group_ends, &gradient.cu_seqlens);
+    kernels.gemm_backward_weight(exec, gradient);
     GemmArgs product;
     product.c = rows(args.d_hidden, begin, end);
     product.a = dlogits;

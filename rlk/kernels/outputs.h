@@ -23,6 +23,10 @@ void for_each_output(EmbeddingBackwardArgs& a, const Visit& visit) {
   visit("dtable", a.dtable);
 }
 template <typename Visit>
+void for_each_output(CopyRowsArgs& a, const Visit& visit) {
+  visit("y", a.y);
+}
+template <typename Visit>
 void for_each_output(ResidualAddArgs& a, const Visit& visit) {
   visit("y", a.y);
 }

@@ -1,6 +1,7 @@
 #include "rlk/model/backward.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "rlk/ops/attention.h"
 #include "rlk/ops/embedding.h"
@@ -54,9 +55,9 @@ class LayerBackward {
     input_gradient(first(b_.d_act), d_stream, w().down_proj, packed().down_proj,
                    {c_.hidden_size, 0, 0}, false);
     node("swiglu backward");
-    swiglu_backward(ctx_, {columns(d_gate_up, 0, inter), columns(d_gate_up, inter, 2 * inter),
-                           first(b_.d_act), columns(gate_up, 0, inter),
-                           columns(gate_up, inter, 2 * inter)});
+    swiglu_backward(
+        ctx_, {columns(d_gate_up, 0, inter), columns(d_gate_up, inter, 2 * inter), first(b_.d_act),
+               columns(gate_up, 0, inter), columns(gate_up, inter, 2 * inter)});
     node("gate_up_proj backward");
     weight_gradient(dw().gate_up_proj, chain().gate_up_proj, dw().gate_up_bias, d_gate_up,
                     first(a.post_norm));
@@ -108,14 +109,14 @@ class LayerBackward {
   }
 
   // RoPE and QK-norm of q or of k: from the gradient of the rotated heads to that of the products.
-  void head_gradient(const TensorView& d_rotated, const TensorView& d_out,
-                     const ConstTensorView& x, std::int64_t heads, const Tensor& norm_weight,
-                     const ConstTensorView& norm_q, Tensor& d_norm_weight) {
+  void head_gradient(const TensorView& d_rotated, const TensorView& d_out, const ConstTensorView& x,
+                     std::int64_t heads, const Tensor& norm_weight, const ConstTensorView& norm_q,
+                     Tensor& d_norm_weight) {
     node("rope backward");
     const TensorView out = split_heads(d_out, heads);
     const bool qk_norm = c_.qk_norm;
-    rope_backward(ctx_, {qk_norm ? d_rotated : out, d_rotated, model_.cos(), model_.sin(),
-                         batch_.positions});
+    rope_backward(
+        ctx_, {qk_norm ? d_rotated : out, d_rotated, model_.cos(), model_.sin(), batch_.positions});
     if (!qk_norm) return;
     node("qk_norm backward");
     const ConstTensorView x_heads = split_heads(x, heads);
@@ -137,7 +138,7 @@ class LayerBackward {
 
   void weight_gradient(Tensor& dw, Tensor& chain, Tensor& d_bias, const ConstTensorView& dy,
                        const ConstTensorView& x) {
-    gemm_backward_weight(ctx_, {dw, chain, dy, x, grads_.group_ends()});
+    gemm_backward_weight(ctx_, {dw, chain, dy, x, grads_.group_ends(), batch_.cu_seqlens});
     if (!d_bias.empty()) bias_backward(ctx_, {d_bias, dy, batch_.cu_seqlens});
   }
 
@@ -169,10 +170,12 @@ class LayerBackward {
 
 }  // namespace
 
-GradientAccumulator::GradientAccumulator(const ModelConfig& config, std::int64_t vocab_padded)
+GradientAccumulator::GradientAccumulator(const ModelConfig& config, std::int64_t vocab_padded,
+                                         Memory& memory, Memory& small_memory)
     : config_(config),
-      dw_(make_parameters(config, vocab_padded, DType::kF32, true)),
-      chain_(make_parameters(config, vocab_padded, DType::kF32, true)) {
+      dw_(make_parameters(config, vocab_padded, DType::kF32, true, memory)),
+      chain_(make_parameters(config, vocab_padded, DType::kF32, true, memory)),
+      group_ends_(small_memory) {
   // Only products have chains. The embedding's gradient is a left fold, vectors are token sums.
   for (const ParameterRef& p : list(chain_)) {
     if (!p.decay || p.tensor == &chain_.embed_tokens) *p.tensor = Tensor();
@@ -180,8 +183,8 @@ GradientAccumulator::GradientAccumulator(const ModelConfig& config, std::int64_t
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     HeadPartials& h = heads_.emplace_back();
     if (!config.qk_norm) continue;
-    h.q_norm = Tensor(DType::kF32, {config.num_attention_heads, config.head_dim});
-    h.k_norm = Tensor(DType::kF32, {config.num_key_value_heads, config.head_dim});
+    h.q_norm = Tensor(DType::kF32, {config.num_attention_heads, config.head_dim}, memory);
+    h.k_norm = Tensor(DType::kF32, {config.num_key_value_heads, config.head_dim}, memory);
   }
 }
 
@@ -210,20 +213,17 @@ void GradientAccumulator::begin_micro_batch(const ConstTensorView& cu_seqlens,
 }
 
 void GradientAccumulator::finish(Context& ctx, Parameters& gradient) {
-  const std::vector<ParameterRef> sums = list(dw_);
-  const std::vector<ParameterRef> out = list(gradient);
+  ctx.set_node(-1, "end of the groups");
+  const std::vector<ParameterRef> sums = list(dw_), open = list(chain_), out = list(gradient);
   RLK_ASSERT(sums.size() == out.size());
-  std::vector<ParameterRef> chains = list(chain_);
   for (std::size_t i = 0, c = 0; i < sums.size(); ++i) {
-    const float* sum = sums[i].tensor->data<float>();
-    float* to = out[i].tensor->data<float>();
-    const std::int64_t n = sums[i].tensor->size();
-    const bool has_chain = c < chains.size() && chains[c].name == sums[i].name;
-    const float* open = has_chain ? chains[c++].tensor->data<float>() : nullptr;
-    ctx.pool().parallel_for(n, 1 << 15, [&](std::int64_t begin, std::int64_t end, int) {
-      // The last addition closes the open group; (+0) makes a zero sum +0.
-      for (std::int64_t k = begin; k < end; ++k) to[k] = (open ? sum[k] + open[k] : sum[k]) + 0.0f;
-    });
+    Tensor& sum = *sums[i].tensor;
+    // Running sums are never -0, so no + (+0) is needed where no chain is added.
+    if (c < open.size() && open[c].name == sums[i].name) {
+      const TensorView to = as_row(sum);
+      residual_add(ctx, {to, to, as_row(*open[c++].tensor)});
+    }
+    std::swap(sum, *out[i].tensor);
   }
   for (std::size_t i = 0; i < heads_.size(); ++i) {
     if (!config_.qk_norm) break;
@@ -239,7 +239,7 @@ void BackwardBuffers::reserve(std::int64_t num_tokens) {
   const ModelConfig& c = config_;
   const std::int64_t q = c.num_attention_heads * c.head_dim,
                      kv = c.num_key_value_heads * c.head_dim;
-  const auto bf = [n](std::int64_t width) { return Tensor(DType::kBF16, {n, width}); };
+  const auto bf = [&](std::int64_t width) { return Tensor(DType::kBF16, {n, width}, memory_); };
   d_stream = bf(c.hidden_size);
   d_norm = bf(c.hidden_size);
   d_qkv = bf(q + 2 * kv);
@@ -250,8 +250,8 @@ void BackwardBuffers::reserve(std::int64_t num_tokens) {
   capacity_ = n;
 }
 
-void backward(Context& ctx, const Model& model, const ForwardBatch& batch,
-              Activations& activations, const ConstTensorView& d_hidden, BackwardBuffers& buffers,
+void backward(Context& ctx, const Model& model, const ForwardBatch& batch, Activations& activations,
+              const ConstTensorView& d_hidden, BackwardBuffers& buffers,
               GradientAccumulator& grads) {
   RLK_ASSERT(activations.keep_for_backward() && !batch.block_table);
   const std::int64_t n = batch.token_ids.shape(0);
@@ -266,8 +266,8 @@ void backward(Context& ctx, const Model& model, const ForwardBatch& batch,
   Tensor& d_norm = grads.dw().norm;
   rms_norm_backward_weight(ctx, {view(d_norm.data<float>(), {1, d_norm.size()}),
                                  split_heads(d_hidden, 1), x, q, batch.cu_seqlens});
-  rms_norm_backward(ctx, {split_heads(d_stream, 1), split_heads(d_hidden, 1), x,
-                          model.parameters().norm, q});
+  rms_norm_backward(
+      ctx, {split_heads(d_stream, 1), split_heads(d_hidden, 1), x, model.parameters().norm, q});
 
   LayerBackward layer(ctx, model, batch, activations, buffers, grads);
   for (int i = num_layers - 1; i >= 0; --i) layer.run(i);

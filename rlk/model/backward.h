@@ -13,7 +13,9 @@ namespace rlk {
 // gives the same bits.
 class GradientAccumulator {
  public:
-  GradientAccumulator(const ModelConfig& config, std::int64_t vocab_padded);
+  // Sums live in `memory`, offsets in `small_memory` (Context).
+  GradientAccumulator(const ModelConfig& config, std::int64_t vocab_padded,
+                      Memory& memory = host_memory(), Memory& small_memory = host_memory());
 
   // Everything back to +0, no group open.
   void reset();
@@ -23,7 +25,8 @@ class GradientAccumulator {
   void begin_micro_batch(const ConstTensorView& cu_seqlens, std::int64_t grad_group);
 
   // Closes the open group and merges the heads of the QK-norms. The result holds head and embedding
-  // gradients apart (lm_head is there even when the model ties it).
+  // gradients apart (lm_head is there even when the model ties it). The accumulator keeps what
+  // memory `gradient` had, and has to be reset.
   void finish(Context& ctx, Parameters& gradient);
 
   // For backward():
@@ -43,14 +46,15 @@ class GradientAccumulator {
   Parameters dw_;
   Parameters chain_;
   std::vector<HeadPartials> heads_;
-  std::vector<std::int64_t> group_ends_;
+  Array<std::int64_t> group_ends_;
   std::int64_t open_tokens_ = 0;  // padded tokens in the open group
 };
 
 // Buffers of a backward call, reused as long as they are large enough.
 class BackwardBuffers {
  public:
-  explicit BackwardBuffers(const ModelConfig& config) : config_(config) {}
+  explicit BackwardBuffers(const ModelConfig& config, Memory& memory = host_memory())
+      : config_(config), memory_(memory) {}
   void reserve(std::int64_t num_tokens);
 
   Tensor d_stream;  // gradient of the residual stream
@@ -60,14 +64,15 @@ class BackwardBuffers {
 
  private:
   ModelConfig config_;
+  Memory& memory_;
   std::int64_t capacity_ = 0;
 };
 
 // From the gradient of the final hidden states (bf16 [num_tokens, hidden_size], as forward returned
 // them) to `grads`, through the activations that forward kept. The batch is packed; its samples
 // have been announced with begin_micro_batch.
-void backward(Context& ctx, const Model& model, const ForwardBatch& batch,
-              Activations& activations, const ConstTensorView& d_hidden, BackwardBuffers& buffers,
+void backward(Context& ctx, const Model& model, const ForwardBatch& batch, Activations& activations,
+              const ConstTensorView& d_hidden, BackwardBuffers& buffers,
               GradientAccumulator& grads);
 
 }  // namespace rlk

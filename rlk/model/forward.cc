@@ -1,9 +1,9 @@
 #include "rlk/model/forward.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "rlk/ops/attention.h"
+#include "rlk/ops/copy_rows.h"
 #include "rlk/ops/embedding.h"
 #include "rlk/ops/gemm.h"
 #include "rlk/ops/residual_add.h"
@@ -32,38 +32,10 @@ View as_norm(const View& t) {
   return split_heads(t, 1);
 }
 
-// Moves the new tokens' k and v to their cache rows.
-void write_kv(Context& ctx, const ForwardBatch& batch, const ConstTensorView& k,
-              const ConstTensorView& v, KvCache::Layer& cache) {
-  const std::int64_t row = k.shape(1) * k.shape(2);
-  ctx.pool().parallel_for(k.shape(0), 64, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t t = begin; t < end; ++t) {
-      const std::int64_t slot = *batch.slot_mapping.at<std::int64_t>(t);
-      std::memcpy(cache.k.data<bf16>() + slot * row, k.at<bf16>(t), row * sizeof(bf16));
-      std::memcpy(cache.v.data<bf16>() + slot * row, v.at<bf16>(t), row * sizeof(bf16));
-    }
-  });
-}
-
-// |v| < 2^56: with the same bound on q and k, nothing inside attention can be NaN. Exponents 183
-// and above are 2^56 and more, infinity and NaN.
-void check_values(Context& ctx, const ConstTensorView& v) {
-  Fault fault;
-  const std::int64_t row = v.shape(1) * v.shape(2);
-  ctx.pool().parallel_for(v.shape(0), 256, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t t = begin; t < end; ++t) {
-      const bf16* x = v.at<bf16>(t);
-      std::uint16_t largest = 0;
-      for (std::int64_t i = 0; i < row; ++i) {
-        largest = std::max<std::uint16_t>(largest, x[i].bits & 0x7f80);
-      }
-      if (largest >= 183 << 7) fault.report(t);
-    }
-  });
-  if (fault.row() >= 0) {
-    fail(ErrorCode::kNonFinite, "{}: token {}: a value is not below 2^56", ctx.where(Op::attention),
-         fault.row());
-  }
+// Each cache row as one row of a matrix.
+TensorView as_rows(Tensor& cache) {
+  return {cache.view().data, cache.dtype(),
+          Layout{cache.shape(0), cache.shape(1) * cache.shape(2)}};
 }
 
 void check_slots(const ForwardBatch& batch, const KvCache& cache) {
@@ -114,8 +86,8 @@ class LayerForward {
            w.gate_up_bias, false);
     node("swiglu");
     const TensorView gate_up = first(a.gate_up);
-    swiglu(ctx_, {first(a.act), columns(gate_up, 0, s_.inter),
-                  columns(gate_up, s_.inter, 2 * s_.inter)});
+    swiglu(ctx_,
+           {first(a.act), columns(gate_up, 0, s_.inter), columns(gate_up, s_.inter, 2 * s_.inter)});
     node("down_proj");
     linear(delta, first(a.act), w.down_proj, packed.down_proj, w.down_bias, true);
     node("mlp residual");
@@ -149,8 +121,8 @@ class LayerForward {
     const TensorView qkv = first(a.qkv);
     const ConstTensorView q_in = split_heads(columns(qkv, 0, s_.q), s_.heads);
     const ConstTensorView k_in = split_heads(columns(qkv, s_.q, s_.q + s_.kv), s_.kv_heads);
-    const ConstTensorView v =
-        split_heads(columns(qkv, s_.q + s_.kv, s_.q + 2 * s_.kv), s_.kv_heads);
+    const ConstTensorView v_columns = columns(qkv, s_.q + s_.kv, s_.q + 2 * s_.kv);
+    const ConstTensorView v = split_heads(v_columns, s_.kv_heads);
     const TensorView qk = first(a.qk);
     const TensorView q = split_heads(columns(qk, 0, s_.q), s_.heads);
     const TensorView k = split_heads(columns(qk, s_.q, s_.q + s_.kv), s_.kv_heads);
@@ -163,27 +135,30 @@ class LayerForward {
       rms_norm(ctx_, {k, first(a.k_norm_q), k_in, w.k_norm, eps_});
     }
     node("rope");
-    rope(ctx_, {q, qk_norm ? ConstTensorView(q) : q_in, model_.cos(), model_.sin(),
-                batch_.positions});
-    rope(ctx_, {k, qk_norm ? ConstTensorView(k) : k_in, model_.cos(), model_.sin(),
-                batch_.positions});
+    rope(ctx_,
+         {q, qk_norm ? ConstTensorView(q) : q_in, model_.cos(), model_.sin(), batch_.positions});
+    rope(ctx_,
+         {k, qk_norm ? ConstTensorView(k) : k_in, model_.cos(), model_.sin(), batch_.positions});
 
-    node("attention");
-    check_values(ctx_, v);
     AttentionArgs args;
     args.y = split_heads(first(a.attention), s_.heads);
     if (acts_.keep_for_backward()) args.lse = first(a.lse);
     args.q = q;
     args.cu_seqlens_q = batch_.cu_seqlens;
     args.kv_lens = batch_.kv_lens;
+    // |v| < 2^56: with the same bound on q and k, nothing inside attention can be NaN.
+    node("attention v");
     if (kv_cache_) {
       KvCache::Layer& cache = kv_cache_->layers[i];
-      write_kv(ctx_, batch_, k, v, cache);
+      copy_rows(ctx_, {as_rows(cache.v), v_columns, {}, batch_.slot_mapping, true});
+      copy_rows(ctx_, {as_rows(cache.k), columns(qk, s_.q, s_.q + s_.kv), {}, batch_.slot_mapping});
       args.kv = {cache.k, cache.v, batch_.block_table, {}, batch_.page_size};
     } else {
+      copy_rows(ctx_, {{}, v_columns, {}, {}, true});
       // Sequence s starts at row cu_seqlens[s].
       args.kv = {k, v, {}, rows(batch_.cu_seqlens, 0, batch_.kv_lens.shape(0)), 0};
     }
+    node("attention");
     attention(ctx_, args);
   }
 
@@ -200,11 +175,11 @@ class LayerForward {
 
 }  // namespace
 
-KvCache::KvCache(const ModelConfig& c, std::int64_t num_rows) {
-  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) {
-    layers.push_back({Tensor(DType::kBF16, {num_rows, c.num_key_value_heads, c.head_dim}),
-                      Tensor(DType::kBF16, {num_rows, c.num_key_value_heads, c.head_dim})});
-  }
+KvCache::KvCache(const ModelConfig& c, std::int64_t num_rows, Memory& memory) {
+  const auto rows = [&] {
+    return Tensor(DType::kBF16, {num_rows, c.num_key_value_heads, c.head_dim}, memory);
+  };
+  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers.push_back({rows(), rows()});
 }
 
 void Activations::reserve(std::int64_t num_tokens) {
@@ -212,8 +187,8 @@ void Activations::reserve(std::int64_t num_tokens) {
   // A little more than asked for, so that slowly growing batches do not allocate every time.
   const std::int64_t n = std::max(num_tokens, capacity_ + capacity_ / 4);
   const Sizes s(config_);
-  const auto bf = [n](std::int64_t width) { return Tensor(DType::kBF16, {n, width}); };
-  const auto f32 = [n](std::int64_t width) { return Tensor(DType::kF32, {n, width}); };
+  const auto bf = [&](std::int64_t width) { return Tensor(DType::kBF16, {n, width}, memory_); };
+  const auto f32 = [&](std::int64_t width) { return Tensor(DType::kF32, {n, width}, memory_); };
   layers_.clear();
   layers_.resize(keep_for_backward_ ? static_cast<std::size_t>(config_.num_hidden_layers) : 1);
   for (LayerActivations& a : layers_) {
@@ -264,6 +239,7 @@ ConstTensorView forward(Context& ctx, const Model& model, const ForwardBatch& ba
   rms_norm(ctx, {split_heads(hidden, 1), rows(activations.final_q.view(), 0, n),
                  split_heads(ConstTensorView(stream(num_layers)), 1), model.parameters().norm,
                  static_cast<float>(config.rms_norm_eps)});
+  ctx.synchronize();
   return hidden;
 }
 

@@ -34,16 +34,16 @@ struct KvCache {
   };
   std::vector<Layer> layers;
 
-  KvCache(const ModelConfig& config, std::int64_t num_rows);
+  KvCache(const ModelConfig& config, std::int64_t num_rows, Memory& memory = host_memory());
 };
 
 // What one layer leaves behind for its backward. x is the stream at the layer's entry, x_mid behind
 // attention; *_norm the outputs of the norms and *_q their factors 1 / sqrt(mean + eps).
 struct LayerActivations {
   Tensor x, input_q, input_norm;
-  Tensor qkv;               // products, before QK-norm and RoPE; v is final here
+  Tensor qkv;  // products, before QK-norm and RoPE; v is final here
   Tensor q_norm_q, k_norm_q;
-  Tensor qk;                // rotated q, then k: [num_tokens, H + Hk, d]
+  Tensor qk;  // rotated q, then k: [num_tokens, H + Hk, d]
   Tensor attention, lse;
   Tensor x_mid, post_q, post_norm;
   Tensor gate_up, act;
@@ -53,8 +53,8 @@ struct LayerActivations {
 // layer has its own, else all share one.
 class Activations {
  public:
-  Activations(const ModelConfig& config, bool keep_for_backward)
-      : config_(config), keep_for_backward_(keep_for_backward) {}
+  Activations(const ModelConfig& config, bool keep_for_backward, Memory& memory = host_memory())
+      : config_(config), keep_for_backward_(keep_for_backward), memory_(memory) {}
 
   // Makes room for num_tokens tokens.
   void reserve(std::int64_t num_tokens);
@@ -69,6 +69,7 @@ class Activations {
  private:
   ModelConfig config_;
   bool keep_for_backward_;
+  Memory& memory_;
   std::int64_t capacity_ = 0;
   std::vector<LayerActivations> layers_;
 };

@@ -1,6 +1,5 @@
 #include "rlk/model/model.h"
 
-#include <cstring>
 #include <utility>
 
 #include "rlk/numerics/rope_table.h"
@@ -16,12 +15,12 @@ ConstTensorView transposed(const ConstTensorView& t) {
 }
 
 Model::Model(const ModelConfig& config, const Contract& contract, std::int64_t max_model_len,
-             bool for_backward)
+             bool for_backward, Memory& memory)
     : config_(config),
       vocab_padded_(rlk::vocab_padded(contract, config.vocab_size)),
       max_model_len_(max_model_len),
       for_backward_(for_backward),
-      parameters_(make_parameters(config, vocab_padded_, DType::kBF16)),
+      parameters_(make_parameters(config, vocab_padded_, DType::kBF16, false, memory)),
       packed_layers_(static_cast<std::size_t>(config.num_hidden_layers)) {
   if (max_model_len < 1 || max_model_len > config.max_position_embeddings) {
     fail(ErrorCode::kInvalidArgument,
@@ -34,8 +33,8 @@ Model::Model(const ModelConfig& config, const Contract& contract, std::int64_t m
          kMaxPositions);
   }
   const std::int64_t half = config.head_dim / 2;
-  cos_ = Tensor(DType::kF32, {max_model_len, half});
-  sin_ = Tensor(DType::kF32, {max_model_len, half});
+  cos_ = Tensor(DType::kF32, {max_model_len, half}, memory);
+  sin_ = Tensor(DType::kF32, {max_model_len, half}, memory);
   numerics::rope_table(config.rope_theta, config.head_dim, 0, max_model_len, cos_.data<float>(),
                        sin_.data<float>());
 }
@@ -50,15 +49,7 @@ void Model::load(Context& ctx, Parameters& source, std::int64_t weight_version) 
     fail(ErrorCode::kContract, "model: weight version {} does not follow {}", weight_version,
          weight_version_);
   }
-  const std::vector<ParameterRef> to = list(parameters_);
-  const std::vector<ParameterRef> from = list(source);
-  RLK_ASSERT(to.size() == from.size());
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    RLK_ASSERT(to[i].name == from[i].name &&
-               to[i].tensor->size_bytes() == from[i].tensor->size_bytes());
-    std::memcpy(to[i].tensor->data<char>(), from[i].tensor->data<char>(),
-                from[i].tensor->size_bytes());
-  }
+  copy(parameters_, source);
   for (std::size_t i = 0; i < packed_layers_.size(); ++i) {
     const LayerParameters& l = parameters_.layers[i];
     PackedLayer& packed = packed_layers_[i];

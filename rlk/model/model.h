@@ -16,10 +16,10 @@ namespace rlk {
 class Model {
  public:
   // max_model_len: the RoPE tables hold positions [0, max_model_len). for_backward: also packs the
-  // transposed weights that the input gradients need.
+  // transposed weights that the input gradients need. memory: of the context that will run it.
   // Errors  kInvalidArgument when max_model_len exceeds max_position_embeddings.
   Model(const ModelConfig& config, const Contract& contract, std::int64_t max_model_len,
-        bool for_backward);
+        bool for_backward, Memory& memory = host_memory());
 
   // Takes new weights: copies every byte, packs again, and raises the version. Everything derived
   // from the old weights (KV, packed panels) is stale from here on.

@@ -60,32 +60,35 @@ std::string layout_text(const ConstTensorView& t) { return t.layout.to_string();
 }  // namespace
 
 Parameters make_parameters(const ModelConfig& c, std::int64_t vocab_padded, DType dtype,
-                           bool with_head) {
+                           bool with_head, Memory& memory) {
   const std::int64_t h = c.hidden_size, inter = c.intermediate_size, d = c.head_dim;
   const std::int64_t q = c.num_attention_heads * d, kv = c.num_key_value_heads * d;
+  const auto zeros = [&](std::initializer_list<std::int64_t> sizes) {
+    return Tensor(dtype, sizes, memory);
+  };
   Parameters p;
-  p.embed_tokens = Tensor(dtype, {vocab_padded, h});
+  p.embed_tokens = zeros({vocab_padded, h});
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) {
     LayerParameters& l = p.layers.emplace_back();
-    l.input_layernorm = Tensor(dtype, {h});
-    l.qkv_proj = Tensor(dtype, {q + 2 * kv, h});
-    if (c.attention_bias) l.qkv_bias = Tensor(dtype, {q + 2 * kv});
+    l.input_layernorm = zeros({h});
+    l.qkv_proj = zeros({q + 2 * kv, h});
+    if (c.attention_bias) l.qkv_bias = zeros({q + 2 * kv});
     if (c.qk_norm) {
-      l.q_norm = Tensor(dtype, {d});
-      l.k_norm = Tensor(dtype, {d});
+      l.q_norm = zeros({d});
+      l.k_norm = zeros({d});
     }
-    l.o_proj = Tensor(dtype, {h, q});
-    if (c.attention_output_bias) l.o_bias = Tensor(dtype, {h});
-    l.post_attention_layernorm = Tensor(dtype, {h});
-    l.gate_up_proj = Tensor(dtype, {2 * inter, h});
-    l.down_proj = Tensor(dtype, {h, inter});
+    l.o_proj = zeros({h, q});
+    if (c.attention_output_bias) l.o_bias = zeros({h});
+    l.post_attention_layernorm = zeros({h});
+    l.gate_up_proj = zeros({2 * inter, h});
+    l.down_proj = zeros({h, inter});
     if (c.mlp_bias) {
-      l.gate_up_bias = Tensor(dtype, {2 * inter});
-      l.down_bias = Tensor(dtype, {h});
+      l.gate_up_bias = zeros({2 * inter});
+      l.down_bias = zeros({h});
     }
   }
-  p.norm = Tensor(dtype, {h});
-  if (with_head || !c.tie_word_embeddings) p.lm_head = Tensor(dtype, {vocab_padded, h});
+  p.norm = zeros({h});
+  if (with_head || !c.tie_word_embeddings) p.lm_head = zeros({vocab_padded, h});
   return p;
 }
 
@@ -113,6 +116,45 @@ std::vector<ParameterRef> list(Parameters& p) {
   }
   add("norm", p.norm, false);
   add("lm_head", p.lm_head, true);
+  return out;
+}
+
+namespace {
+
+// visit(tensor of a, the same of b), empty ones too.
+template <typename Visit>
+void for_each_pair(Parameters& a, const Parameters& b, const Visit& visit) {
+  RLK_ASSERT(a.layers.size() == b.layers.size());
+  visit(a.embed_tokens, b.embed_tokens);
+  for (std::size_t i = 0; i < a.layers.size(); ++i) {
+    for (Tensor LayerParameters::*t :
+         {&LayerParameters::input_layernorm, &LayerParameters::qkv_proj, &LayerParameters::qkv_bias,
+          &LayerParameters::q_norm, &LayerParameters::k_norm, &LayerParameters::o_proj,
+          &LayerParameters::o_bias, &LayerParameters::post_attention_layernorm,
+          &LayerParameters::gate_up_proj, &LayerParameters::gate_up_bias,
+          &LayerParameters::down_proj, &LayerParameters::down_bias}) {
+      visit(a.layers[i].*t, b.layers[i].*t);
+    }
+  }
+  visit(a.norm, b.norm);
+  visit(a.lm_head, b.lm_head);
+}
+
+}  // namespace
+
+void copy(Parameters& to, const Parameters& from) {
+  for_each_pair(to, from, [](Tensor& t, const Tensor& f) { t.copy_from(f); });
+}
+
+Parameters copy_of(const Parameters& parameters, Memory& memory) {
+  Parameters out;
+  out.layers.resize(parameters.layers.size());
+  for_each_pair(out, parameters, [&](Tensor& to, const Tensor& from) {
+    if (from.empty()) return;
+    const auto shape = from.layout().shape.begin();
+    to = Tensor(from.dtype(), std::vector<std::int64_t>(shape, shape + from.layout().rank), memory);
+    to.copy_from(from);
+  });
   return out;
 }
 

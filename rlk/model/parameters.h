@@ -38,7 +38,14 @@ struct Parameters {
 // All zero. with_head: an lm_head tensor even where the model ties it, for gradients, which keep
 // head and embedding apart until the end of a step.
 Parameters make_parameters(const ModelConfig& config, std::int64_t vocab_padded, DType dtype,
-                           bool with_head = false);
+                           bool with_head = false, Memory& memory = host_memory());
+
+// All numbers of a tensor as one row.
+inline TensorView as_row(Tensor& t) { return {t.view().data, t.dtype(), Layout{1, t.size()}}; }
+
+// Copies every byte; the two have the same shapes.
+void copy(Parameters& to, const Parameters& from);
+Parameters copy_of(const Parameters& parameters, Memory& memory);
 
 // One tensor of a Parameters, as the optimizer sees it.
 struct ParameterRef {

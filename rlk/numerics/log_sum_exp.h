@@ -72,9 +72,14 @@ RLK_HD inline LogitTerm logit_term(float z) {
 // The integer sums of four bins, [0] the highest.
 using BinSums = std::array<std::int64_t, 4>;
 
-// Moves the window up by `bins` > 0; what falls out at the low end is dropped.
+// Moves the window up by `bins` > 0; what falls out at the low end is dropped. (Here and below a
+// bin is found by comparing, not by an index: arrays with constant indices alone stay in a GPU's
+// registers.)
 RLK_HD inline void shift_bins(BinSums* sums, std::int64_t bins) {
-  for (int k = 3; k >= 0; --k) (*sums)[k] = k >= bins ? (*sums)[k - bins] : 0;
+  for (std::int64_t i = bins < 4 ? bins : 4; i > 0; --i) {
+    for (int k = 3; k > 0; --k) (*sums)[k] = (*sums)[k - 1];
+    (*sums)[0] = 0;
+  }
 }
 
 // ((x3*2^-16 + x2)*2^-16 + x1)*2^-16 + x0
@@ -120,10 +125,11 @@ struct LogSumExp {
   // `entropy` and `value`: the second set of sums, which moves with the first.
   RLK_HD void add_term(float z, const LogitTerm& term, BinSums* entropy, std::int64_t value) {
     raise_to(z, term.bin(), entropy);
-    const std::int64_t k = std::int64_t{bin} - term.bin();
-    if (k > 3) return;
-    s[k] += term.q << term.shift();
-    if (entropy != nullptr) (*entropy)[k] += value;
+    const std::int64_t place = std::int64_t{bin} - term.bin();
+    for (int k = 0; k < 4; ++k) {
+      s[k] += k == place ? term.q << term.shift() : 0;
+      if (entropy != nullptr) (*entropy)[k] += k == place ? value : 0;
+    }
   }
 
   RLK_HD void merge_sums(const LogSumExp& other, BinSums* entropy, const BinSums* other_entropy) {

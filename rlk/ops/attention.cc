@@ -71,7 +71,7 @@ void attention(Context& ctx, const AttentionArgs& a) {
   constexpr Op op = Op::attention;
   const std::int64_t tokens = a.q.shape(0), heads = a.q.shape(1), d = a.q.shape(2);
   const std::int64_t kv_rows = a.kv.k.shape(0), kv_heads = a.kv.k.shape(1);
-  const DType storage = check_storage(ctx, op, "q", a.q);
+  const DType storage = check_mac_storage(ctx, op, "q", a.q);
   check_tensor(ctx, op, "q", a.q, storage, {tokens, heads, d});
   check_tensor(ctx, op, "y", a.y, storage, {tokens, heads, d});
   if (a.lse) check_tensor(ctx, op, "lse", a.lse, DType::kF32, {tokens, heads});
@@ -91,7 +91,7 @@ void attention_backward(Context& ctx, const AttentionBackwardArgs& a) {
   const std::int64_t tokens = a.q.shape(0), heads = a.q.shape(1), d = a.q.shape(2);
   const std::int64_t kv_heads = a.k.shape(1);
   check_heads(ctx, op, heads, kv_heads, d);
-  const DType storage = check_storage(ctx, op, "q", a.q);
+  const DType storage = check_mac_storage(ctx, op, "q", a.q);
   check_tensor(ctx, op, "q", a.q, storage, {tokens, heads, d});
   check_tensor(ctx, op, "y", a.y, storage, {tokens, heads, d});
   check_tensor(ctx, op, "dy", a.dy, storage, {tokens, heads, d});

@@ -27,9 +27,9 @@ void for_each_element(const ConstTensorView& v, const Visit& visit) {
 
 }  // namespace
 
-Tensor gather(const ConstTensorView& view) {
+Tensor gather(const ConstTensorView& view, Memory& memory) {
   const auto shape = view.layout.shape.begin();
-  Tensor out(view.dtype, std::vector<std::int64_t>(shape, shape + view.layout.rank));
+  Tensor out(view.dtype, std::vector<std::int64_t>(shape, shape + view.layout.rank), memory);
   const std::size_t size = size_of(view.dtype);
   char* to = out.data<char>();
   for_each_element(view, [&](const char* from) {
@@ -49,7 +49,7 @@ void drop_zero_signs(const TensorView& open_sum) {
 
 void Audit::redirect(const char* name, TensorView& view) {
   if (!view) return;
-  pairs_.push_back({view, gather(view), is_open_sum(name)});
+  pairs_.push_back({view, gather(view, memory_), is_open_sum(name)});
   view = pairs_.back().copy.view();
 }
 

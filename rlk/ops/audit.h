@@ -10,6 +10,8 @@ namespace rlk {
 
 class Audit {
  public:
+  explicit Audit(Memory& memory) : memory_(memory) {}
+
   // Points the output of that name at a copy of what it holds; keeps where the original is.
   void redirect(const char* name, TensorView& view);
 
@@ -22,11 +24,12 @@ class Audit {
     Tensor copy;
     bool open_sum;
   };
+  Memory& memory_;
   std::vector<Pair> pairs_;
 };
 
 // A copy of the view without gaps.
-Tensor gather(const ConstTensorView& view);
+Tensor gather(const ConstTensorView& view, Memory& memory = host_memory());
 
 // Turns every -0 of an f32 tensor into +0: open sums (outputs.h) are the same up to that.
 void drop_zero_signs(const TensorView& open_sum);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
+#include "rlk/core/doctor.h"
 #include "rlk/core/error.h"
 
 namespace rlk {
@@ -98,9 +100,18 @@ Context::Context(const Contract& contract, Modes modes, int num_threads,
     : contract_(contract),
       modes_(modes),
       contract_kernels_(contract_kernels ? contract_kernels : &cpu_kernels()),
+      queue_(contract_kernels_->on_device ? std::make_unique<device::Queue>() : nullptr),
+      memory_(queue_ ? device::managed_memory() : host_memory()),
+      small_memory_(queue_ ? device::pinned_memory() : host_memory()),
       pool_(num_threads),
-      exec_{pool_, workspace_, contract_, fault_} {
+      workspace_(memory_),
+      small_workspace_(small_memory_),
+      exec_{pool_, workspace_, contract_, fault_, queue_.get()} {
+  if (queue_) queue_->collects_faults = true;
   validate(contract_);
+  if (std::find(modes_.begin(), modes_.end(), Mode::kStrict) != modes_.end()) {
+    require_strict_environment(contract_kernels_->on_device);
+  }
   if (!contract_kernels_->runs(contract_.profile)) {
     fail(ErrorCode::kNotAvailable, "contract.profile = {}: backend {} does not run it",
          to_string(contract_.profile), contract_kernels_->backend);
@@ -117,6 +128,55 @@ Context::Context(const Contract& contract, Modes modes, int num_threads,
     const bool contract = mode == Mode::kStrict || (mode == Mode::kAuto && refusal.empty());
     tables_[i] = contract ? contract_kernels_ : &production_kernels();
   }
+}
+
+ConstTensorView Context::mirror(const char* name, const ConstTensorView& t) {
+  const bool is_index = t.dtype == DType::kI32 || t.dtype == DType::kI64;
+  if (!queue_ || !t || !is_index || !t.layout.contiguous() || t.layout.size() == 0 ||
+      std::string_view(name) == "state") {
+    return t;
+  }
+  const std::size_t size = static_cast<std::size_t>(t.layout.size()) * size_of(t.dtype);
+  const auto found = std::find_if(mirrors_.begin(), mirrors_.end(), [&](const Mirror& m) {
+    return m.host == t.data && m.size_bytes >= size;
+  });
+  ConstTensorView out = t;
+  if (found != mirrors_.end()) {
+    out.data = found->device;
+    return out;
+  }
+  if (!mirror_frame_) mirror_frame_.emplace(mirror_memory_);
+  void* const copy = mirror_frame_->take<char>(static_cast<std::int64_t>(size));
+  device::copy(copy, t.data, size, queue_->stream());
+  mirrors_.push_back({t.data, size, copy});
+  out.data = copy;
+  return out;
+}
+
+void Context::expect_fault(Op op, const char* fault) {
+  if (!queue_) return;
+  if (std::ssize(pending_) == device::Queue::kFaultCells) synchronize();
+  queue_->use_fault_cell(std::ssize(pending_));
+  pending_.push_back({op, layer_, node_, fault});
+}
+
+void Context::synchronize() {
+  if (!queue_) return;
+  const std::vector<std::int64_t> rows = queue_->take_faults(std::ssize(pending_));
+  mirrors_.clear();
+  mirror_frame_.reset();
+  const std::vector<PendingCall> calls = std::exchange(pending_, {});
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (rows[i] < 0 || !calls[i].fault) continue;
+    fault_.clear();
+    fault_.report(rows[i]);
+    set_node(calls[i].layer, calls[i].node);
+    fail_faulty(calls[i].op, calls[i].fault);
+  }
+}
+
+void Context::fail_faulty(Op op, const char* fault) const {
+  fail(ErrorCode::kNonFinite, "{}: row {}: {}", where(op), fault_.row(), fault);
 }
 
 std::string Context::where(Op op) const {

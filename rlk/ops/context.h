@@ -5,11 +5,14 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "rlk/device/device.h"
 #include "rlk/kernels/kernel_table.h"
 #include "rlk/ops/admission.h"
 
@@ -67,8 +70,11 @@ class Context {
  public:
   // num_threads 0: one per hardware thread. contract_kernels: the table strict mode runs, by
   // default the fastest for this CPU; tests pass reference_kernels() or one instruction set.
-  // admission: what strict mode may run.
-  // Errors  kNotAdmitted: an operator in mode strict whose kernel has no admission, and why.
+  // admission: what strict mode may run. With kernels of a device every call is only given to the
+  // device: the host sees results, and learns of faults, in synchronize().
+  // Errors  kNotAdmitted: an operator in mode strict whose kernel has no admission, and why;
+  //         kNotAvailable: the device that the kernels need, a profile they do not run, or an
+  //         environment in which a strict operator cannot keep its word (core/doctor.h).
   Context(const Contract& contract, Modes modes, int num_threads = 0,
           const KernelTable* contract_kernels = nullptr,
           const Admission& admission = Admission::own_kernels());
@@ -79,9 +85,29 @@ class Context {
   Exec& exec() { return exec_; }
   ThreadPool& pool() { return pool_; }
   Workspace& workspace() { return workspace_; }
+  Workspace& small_workspace() { return small_workspace_; }  // in small_memory()
   Provenance& provenance() { return provenance_; }
   Mode mode(Op op) const { return modes_[static_cast<int>(op)]; }
   const Modes& modes() const { return modes_; }
+
+  // Where the tensors of a call live: host memory, or memory that the device reaches too. Small
+  // arrays that the host writes or reads around every call go into the second: ids, offsets,
+  // log-probabilities.
+  Memory& memory() const { return memory_; }
+  Memory& small_memory() const { return small_memory_; }
+  bool on_device() const { return queue_ != nullptr; }
+
+  // Waits until all calls so far are done. Without a device they are.
+  // Errors  kNonFinite: the first call that met a number the contract forbids.
+  void synchronize();
+
+  // The copy in device memory of an index array without gaps, made once until synchronize(): so
+  // until then the host leaves such an array as it is. Without a device, and of other views, `t`.
+  ConstTensorView mirror(const char* name, const ConstTensorView& t);
+
+  // Before a call is given to the device: its fault, if it has one, is an error of synchronize(),
+  // unless `fault` is null.
+  void expect_fault(Op op, const char* fault);
 
   // The table that computes `op` here; in mode audit the production table.
   const KernelTable& table(Op op) const { return *tables_[static_cast<int>(op)]; }
@@ -92,6 +118,9 @@ class Context {
     return fallback_reasons_[static_cast<int>(op)];
   }
 
+  // The error of a call whose row fault().row() holds what `fault` says.
+  [[noreturn]] void fail_faulty(Op op, const char* fault) const;
+
   // Where the model is, for messages: "layer 3 q_norm". Operators put it before their own name.
   void set_node(int layer, const char* node) {
     layer_ = layer;
@@ -100,13 +129,34 @@ class Context {
   std::string where(Op op) const;
 
  private:
+  // A call that the device may still be working on.
+  struct PendingCall {
+    Op op;
+    int layer;
+    const char* node;
+    const char* fault;
+  };
+  struct Mirror {
+    const void* host;
+    std::size_t size_bytes;
+    void* device;
+  };
+
   Contract contract_;
   Modes modes_;
   const KernelTable* contract_kernels_;
   std::array<const KernelTable*, kNumOps> tables_;
   std::array<std::string, kNumOps> fallback_reasons_;
+  std::unique_ptr<device::Queue> queue_;
+  std::vector<PendingCall> pending_;
+  std::vector<Mirror> mirrors_;  // of index arrays, in a frame of their own
+  device::Workspace mirror_memory_;
+  std::optional<device::Workspace::Frame> mirror_frame_;
+  Memory& memory_;
+  Memory& small_memory_;
   ThreadPool pool_;
   Workspace workspace_;
+  Workspace small_workspace_;
   Fault fault_;
   Exec exec_;
   Provenance provenance_;

@@ -37,8 +37,8 @@ void check_tensor(const Context& ctx, Op op, const char* name, const ConstTensor
   if (layout.size() == 0) return;
   const int last = layout.rank - 1;
   if (last >= 0 && layout.shape[last] > 1 && layout.stride[last] != 1) {
-    fail(ErrorCode::kShape, "{}: {} has stride {} in its last dimension, expected 1",
-         ctx.where(op), name, layout.stride[last]);
+    fail(ErrorCode::kShape, "{}: {} has stride {} in its last dimension, expected 1", ctx.where(op),
+         name, layout.stride[last]);
   }
 }
 
@@ -48,6 +48,15 @@ DType check_storage(const Context& ctx, Op op, const char* name, const ConstTens
          to_string(t.dtype));
   }
   return t.dtype;
+}
+
+DType check_mac_storage(const Context& ctx, Op op, const char* name, const ConstTensorView& t) {
+  const DType storage = check_storage(ctx, op, name, t);
+  if (storage == DType::kF32 && ctx.contract().profile != Profile::kPortable) {
+    fail(ErrorCode::kDtype, "{}: {} is F32, expected BF16 in profile {}", ctx.where(op), name,
+         to_string(ctx.contract().profile));
+  }
+  return storage;
 }
 
 void check_cu_seqlens(const Context& ctx, Op op, const ConstTensorView& cu_seqlens,
@@ -65,6 +74,17 @@ void check_cu_seqlens(const Context& ctx, Op op, const ConstTensorView& cu_seqle
   if (n == 0 || last != num_tokens) {
     fail(ErrorCode::kInvalidArgument, "{}: cu_seqlens ends at {}, expected {}", ctx.where(op), last,
          num_tokens);
+  }
+}
+
+void check_samples(const Context& ctx, Op op, const ConstTensorView& cu_seqlens,
+                   std::int64_t num_tokens) {
+  if (cu_seqlens) {
+    check_tensor(ctx, op, "cu_seqlens", cu_seqlens, DType::kI32, {kAnySize});
+    check_cu_seqlens(ctx, op, cu_seqlens, num_tokens);
+  } else if (ctx.contract().profile != Profile::kPortable) {
+    fail(ErrorCode::kInvalidArgument, "{}: cu_seqlens is absent, expected in profile {}",
+         ctx.where(op), to_string(ctx.contract().profile));
   }
 }
 

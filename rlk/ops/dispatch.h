@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "rlk/core/error.h"
+#include "rlk/kernels/inputs.h"
 #include "rlk/kernels/outputs.h"
 #include "rlk/ops/audit.h"
 #include "rlk/ops/context.h"
@@ -22,10 +23,16 @@ void check_tensor(const Context& ctx, Op op, const char* name, const ConstTensor
 
 // The storage type of a call, BF16 or F32, which `t` stands for.
 DType check_storage(const Context& ctx, Op op, const char* name, const ConstTensorView& t);
+// And of one with products, whose primitive takes F32 in profile portable only.
+DType check_mac_storage(const Context& ctx, Op op, const char* name, const ConstTensorView& t);
 
 // Offsets that rise from 0 to num_tokens.
 void check_cu_seqlens(const Context& ctx, Op op, const ConstTensorView& cu_seqlens,
                       std::int64_t num_tokens);
+
+// Of a weight gradient: absent only in profile portable, where mac takes one product at a time.
+void check_samples(const Context& ctx, Op op, const ConstTensorView& cu_seqlens,
+                   std::int64_t num_tokens);
 
 [[noreturn]] void fail_missing(const Context& ctx, Op op);
 
@@ -39,23 +46,32 @@ void dispatch(Context& ctx, Op op, void (*KernelTable::*field)(Exec&, const Args
   if (!(table.*field)) fail_missing(ctx, op);
   Exec& exec = ctx.exec();
   CallStats call{.count = 1};
-  Audit audit;
-  if (ctx.mode(op) == Mode::kAudit && ctx.contract_table().*field) {
+  Audit audit(ctx.memory());
+  if (!table.on_device) ctx.synchronize();  // its kernel reads what the device may still write
+  const bool audited = ctx.mode(op) == Mode::kAudit && ctx.contract_table().*field;
+  if (audited) {
     // The contract kernel goes first: the production kernel may write over its own inputs.
     Args redirected = args;
     for_each_output(redirected,
                     [&](const char* name, TensorView& out) { audit.redirect(name, out); });
+    ctx.expect_fault(op, nullptr);
     (ctx.contract_table().*field)(exec, redirected);
   }
   exec.fault.clear();
+  ctx.expect_fault(op, fault);
   const auto start = std::chrono::steady_clock::now();
-  (table.*field)(exec, args);
+  if (table.on_device) {
+    Args there = args;
+    for_each_input(there, [&](const char* name, ConstTensorView& t) { t = ctx.mirror(name, t); });
+    (table.*field)(exec, there);
+  } else {
+    (table.*field)(exec, args);
+  }
   const auto time = std::chrono::steady_clock::now() - start;
   call.time_ns = std::chrono::nanoseconds(time).count();
+  if (audited) ctx.synchronize();
   audit.compare(call.audit_compared, call.audit_mismatches);
-  if (exec.fault.row() >= 0) {
-    fail(ErrorCode::kNonFinite, "{}: row {}: {}", ctx.where(op), exec.fault.row(), fault);
-  }
+  if (exec.fault.row() >= 0) ctx.fail_faulty(op, fault);
   ctx.provenance().record(op, table.backend, ctx.mode(op), shape, call);
 }
 

@@ -8,7 +8,7 @@ namespace rlk {
 void gemm(Context& ctx, const GemmArgs& a) {
   constexpr Op op = Op::gemm;
   const std::int64_t m = a.a.shape(0), k = a.a.shape(1), n = a.b.shape(0);
-  const DType storage = check_storage(ctx, op, "a", a.a);
+  const DType storage = check_mac_storage(ctx, op, "a", a.a);
   check_strided(ctx, op, "a", a.a, storage, {m, k});
   check_strided(ctx, op, "b", a.b, storage, {n, k});
   if (a.c.dtype != storage && a.c.dtype != DType::kF32) {
@@ -39,7 +39,7 @@ void gemm(Context& ctx, const GemmArgs& a) {
 void gemm_backward_weight(Context& ctx, const GemmBackwardWeightArgs& a) {
   constexpr Op op = Op::gemm_backward_weight;
   const std::int64_t tokens = a.dy.shape(0), n = a.dy.shape(1), k = a.x.shape(1);
-  const DType storage = check_storage(ctx, op, "dy", a.dy);
+  const DType storage = check_mac_storage(ctx, op, "dy", a.dy);
   check_strided(ctx, op, "dy", a.dy, storage, {tokens, n});
   check_strided(ctx, op, "x", a.x, storage, {tokens, k});
   check_tensor(ctx, op, "dw", a.dw, DType::kF32, {n, k});
@@ -55,13 +55,7 @@ void gemm_backward_weight(Context& ctx, const GemmBackwardWeightArgs& a) {
     }
     last = end;
   }
-  if (a.cu_seqlens) {
-    check_tensor(ctx, op, "cu_seqlens", a.cu_seqlens, DType::kI32, {kAnySize});
-    check_cu_seqlens(ctx, op, a.cu_seqlens, tokens);
-  } else if (ctx.contract().profile != Profile::kPortable) {
-    fail(ErrorCode::kInvalidArgument, "{}: cu_seqlens is absent, expected in profile {}",
-         ctx.where(op), to_string(ctx.contract().profile));
-  }
+  check_samples(ctx, op, a.cu_seqlens, tokens);
   ConstTensorView shape = a.dy;
   shape.layout.rank = 3;
   shape.layout.shape[2] = k;
@@ -79,7 +73,7 @@ void bias_backward(Context& ctx, const BiasBackwardArgs& a) {
 
 void pack_weight(Context& ctx, const PackWeightArgs& a) {
   constexpr Op op = Op::pack_weight;
-  check_strided(ctx, op, "w", a.w, check_storage(ctx, op, "w", a.w), {kAnySize, kAnySize});
+  check_strided(ctx, op, "w", a.w, check_mac_storage(ctx, op, "w", a.w), {kAnySize, kAnySize});
   // Whatever gemm runs here has to understand the layout.
   const KernelTable& table = ctx.table(Op::gemm);
   if (!table.pack_weight) fail_missing(ctx, op);

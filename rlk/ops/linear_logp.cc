@@ -21,7 +21,7 @@ void check_packed(const Context& ctx, Op op, const char* name, const PackedWeigh
 void check_inputs(const Context& ctx, Op op, const LinearLogpArgs& a) {
   const std::int64_t num_tokens = a.hidden.shape(0), hidden_size = a.hidden.shape(1);
   const std::int64_t vocab_padded = a.head.shape(0);
-  const DType storage = check_storage(ctx, op, "hidden", a.hidden);
+  const DType storage = check_mac_storage(ctx, op, "hidden", a.hidden);
   check_tensor(ctx, op, "hidden", a.hidden, storage, {num_tokens, hidden_size});
   check_tensor(ctx, op, "head", a.head, storage, {vocab_padded, hidden_size});
   if (a.vocab_size < 0 || a.vocab_size > vocab_padded) {
@@ -82,6 +82,7 @@ void linear_logp_backward(Context& ctx, const LinearLogpBackwardArgs& b) {
     }
     last = end;
   }
+  check_samples(ctx, op, b.cu_seqlens, num_tokens);
   dispatch(ctx, op, &KernelTable::linear_logp_backward, b, a.hidden, kFault);
 }
 

@@ -58,8 +58,8 @@ enum { RLK_F32 = 0, RLK_BF16 = 1, RLK_F16 = 2, RLK_I32 = 3, RLK_I64 = 4, RLK_F64
 /* Shape and strides are counted in elements; entries from `rank` on are not looked at. The strides
  * of the row by row operators (embedding, residual_add, rms_norm, rope, swiglu, the losses, adamw)
  * are free; elsewhere the last dimension is without gaps unless the operator says otherwise. In a
- * call of embedding, residual_add, rms_norm, rope, swiglu or a gradient of these, all tensors that
- * are bf16 below may be f32 instead. */
+ * call of embedding, copy_rows, residual_add, rms_norm, rope, swiglu or a gradient of these, all
+ * tensors that are bf16 below may be f32 instead. */
 typedef struct rlk_tensor {
   void* data;
   int32_t dtype; /* RLK_F32 .. RLK_F64 */
@@ -118,6 +118,20 @@ typedef struct rlk_embedding_backward_args {
 } rlk_embedding_backward_args;
 RLK_API rlk_status rlk_embedding_backward(rlk_context* context,
                                           const rlk_embedding_backward_args* args);
+
+/* ---- copy_rows.h ----------------------------------------------------------------------------- */
+
+/* y[to[i]] = x[from[i]], +0 where from[i] is -1; other rows of y stay */
+typedef struct rlk_copy_rows_args {
+  size_t struct_size;
+  rlk_tensor y;     /* out bf16 [num_rows, n], not in the memory of x; absent: nothing is written */
+  rlk_tensor x;     /* in  bf16 [num_x_rows, n] */
+  rlk_tensor from;  /* in  i64  [count]; absent: i */
+  rlk_tensor to;    /* in  i64  [count], no row twice; absent: i */
+  int32_t bounded;  /* not 0: |x| < 2^56 is checked */
+  int32_t reserved; /* 0 */
+} rlk_copy_rows_args;
+RLK_API rlk_status rlk_copy_rows(rlk_context* context, const rlk_copy_rows_args* args);
 
 /* ---- residual_add.h -------------------------------------------------------------------------- */
 
@@ -407,12 +421,13 @@ RLK_API rlk_status rlk_linear_logp(rlk_context* context, const rlk_linear_logp_a
 typedef struct rlk_linear_logp_backward_args {
   size_t struct_size;
   const rlk_linear_logp_args* forward; /* its logp and entropy are not used, its state is read */
-  rlk_tensor d_hidden;   /* out    bf16 [num_tokens, hidden_size] */
-  rlk_tensor dw;         /* in-out f32  [vocab_padded, hidden_size], closed groups */
-  rlk_tensor chain;      /* in-out f32  [vocab_padded, hidden_size], the open group */
-  rlk_tensor group_ends; /* in     i64  [num_group_ends] */
-  rlk_tensor g;          /* in     f32  [num_tokens] */
-  rlk_tensor g_entropy;  /* in     f32  [num_tokens]; optional */
+  rlk_tensor d_hidden;                 /* out    bf16 [num_tokens, hidden_size] */
+  rlk_tensor dw;                       /* in-out f32  [vocab_padded, hidden_size], closed groups */
+  rlk_tensor chain;                    /* in-out f32  [vocab_padded, hidden_size], the open group */
+  rlk_tensor group_ends;               /* in     i64  [num_group_ends] */
+  rlk_tensor g;                        /* in     f32  [num_tokens] */
+  rlk_tensor g_entropy;                /* in     f32  [num_tokens]; optional */
+  rlk_tensor cu_seqlens; /* in     i32  [num_samples + 1]; not needed in profile portable */
 } rlk_linear_logp_backward_args;
 RLK_API rlk_status rlk_linear_logp_backward(rlk_context* context,
                                             const rlk_linear_logp_backward_args* args);

@@ -7,6 +7,7 @@
 #include "rlk/numerics/rope_table.h"
 #include "rlk/ops/adamw.h"
 #include "rlk/ops/attention.h"
+#include "rlk/ops/copy_rows.h"
 #include "rlk/ops/embedding.h"
 #include "rlk/ops/gemm.h"
 #include "rlk/ops/group_advantages.h"

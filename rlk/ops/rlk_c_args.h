@@ -19,6 +19,13 @@ inline EmbeddingBackwardArgs convert(Fields& f, const rlk_embedding_backward_arg
   return {RLK_T(dtable), RLK_T(dy), RLK_T(ids)};
 }
 
+inline CopyRowsArgs convert(Fields& f, const rlk_copy_rows_args& a) {
+  RLK_FIELDS(CopyRowsArgs, 4 * kView + 8);
+  f.in_range("reserved", a.reserved, 0, 0);
+  return {RLK_T(y), RLK_T(x), RLK_T(from), RLK_T(to),
+          .bounded = f.in_range("bounded", a.bounded, 0, 1) == 1};
+}
+
 inline ResidualAddArgs convert(Fields& f, const rlk_residual_add_args& a) {
   RLK_FIELDS(ResidualAddArgs, 3 * kView);
   return {RLK_T(y), RLK_T(a), RLK_T(b)};
@@ -159,14 +166,15 @@ inline LinearLogpArgs convert(Fields& f, const rlk_linear_logp_args& a) {
 }
 
 inline LinearLogpBackwardArgs convert(Fields& f, const rlk_linear_logp_backward_args& a) {
-  RLK_FIELDS(LinearLogpBackwardArgs, 6 * kView + sizeof(LinearLogpArgs));
+  RLK_FIELDS(LinearLogpBackwardArgs, 7 * kView + sizeof(LinearLogpArgs));
   return {.forward = convert(f, load("linear_logp_backward: forward", a.forward)),
           RLK_T(d_hidden),
           RLK_T(dw),
           RLK_T(chain),
           RLK_T(group_ends),
           RLK_T(g),
-          RLK_T(g_entropy)};
+          RLK_T(g_entropy),
+          RLK_T(cu_seqlens)};
 }
 
 inline GroupAdvantagesArgs convert(Fields& f, const rlk_group_advantages_args& a) {

@@ -5,6 +5,7 @@
 
 #include "rlk/core/digest.h"
 #include "rlk/core/error.h"
+#include "rlk/ops/backend.h"
 
 namespace rlk {
 namespace {
@@ -23,14 +24,19 @@ LrSchedule lr_schedule(RlConfig::LrSchedule schedule) {
 }  // namespace
 
 Modes engine_modes(const RlConfig& config, Engine engine) {
-  Modes modes =
-      all_ops(config.route == RlConfig::Route::kStrict ? Mode::kStrict : Mode::kOff);
+  Modes modes = all_ops(config.route == RlConfig::Route::kStrict ? Mode::kStrict : Mode::kOff);
   const RlConfig::Modes& overrides =
       engine == Engine::kRollout ? config.modes.rollout : config.modes.trainer;
   for (const auto& [op, mode] : overrides) {
     modes[static_cast<int>(parse_op(op))] = parse_mode(mode);
   }
   return modes;
+}
+
+const KernelTable& engine_kernels(const RlConfig& config, Engine engine) {
+  return engine_kernels(
+      engine == Engine::kRollout ? config.rollout.backend : config.trainer.backend,
+      config.contract.profile);
 }
 
 RolloutOptions rollout_options(const RlConfig& c, std::int64_t max_model_len) {
@@ -53,8 +59,8 @@ TrainerOptions trainer_options(const RlConfig& c, std::int64_t max_model_len) {
   o.loss.kl = loss_kl(c.loss.kl);
   o.loss.kl_coef = c.loss.kl_coef;
   o.loss.entropy_coef = c.loss.entropy_coef;
-  o.loss.averaging = c.loss.averaging == RlConfig::Averaging::kToken ? Averaging::kToken
-                                                                     : Averaging::kSample;
+  o.loss.averaging =
+      c.loss.averaging == RlConfig::Averaging::kToken ? Averaging::kToken : Averaging::kSample;
   o.optimizer.learning_rate = c.trainer.learning_rate;
   o.optimizer.lr_schedule = lr_schedule(c.trainer.lr_schedule);
   o.optimizer.warmup_steps = c.trainer.warmup_steps;
@@ -76,9 +82,11 @@ SamplingParams sampling_params(const RlConfig& c) {
   return p;
 }
 
-std::string deployment_digest(const RlConfig& c, const std::string& backend) {
+std::string deployment_digest(const RlConfig& c, const std::string& rollout_backend,
+                              const std::string& trainer_backend) {
   const nlohmann::json plans = {
-      {"backend", backend},
+      {"rollout_backend", rollout_backend},
+      {"trainer_backend", trainer_backend},
       {"max_num_batched_tokens", c.rollout.max_num_batched_tokens},
       {"max_num_seqs", c.rollout.max_num_seqs},
       {"micro_batch_tokens", c.trainer.micro_batch_tokens},

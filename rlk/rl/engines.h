@@ -15,14 +15,18 @@ enum class Engine : std::uint8_t { kRollout, kTrainer };
 // Route strict: mode strict for every operator; production: off. Overrides of config.modes follow.
 Modes engine_modes(const RlConfig& config, Engine engine);
 
+// The kernels that `rollout.backend` or `trainer.backend` names. Errors  those of engine_kernels.
+const KernelTable& engine_kernels(const RlConfig& config, Engine engine);
+
 RolloutOptions rollout_options(const RlConfig& config, std::int64_t max_model_len);
 TrainerOptions trainer_options(const RlConfig& config, std::int64_t max_model_len);
 
 SamplingParams sampling_params(const RlConfig& config);
 
 // SHA-256 of the plans of a run: what may change speed and can change no bit (pages, batches,
-// threads, kernels). `backend` names the contract kernels.
-std::string deployment_digest(const RlConfig& config, const std::string& backend);
+// threads, kernels). Each engine's contract kernels are named.
+std::string deployment_digest(const RlConfig& config, const std::string& rollout_backend,
+                              const std::string& trainer_backend);
 
 // Two engines compare forward digests before the first token. kContract with every field that
 // differs.

@@ -64,6 +64,7 @@ struct RlConfig {
     int page_size = 16;
     int num_pages = 0;  // 0: enough for max_num_seqs sequences of full length
     bool prefix_cache = true;
+    std::string backend = "cpu";
     int threads = 0;  // 0: one per hardware thread
     bool operator==(const Rollout&) const = default;
   };
@@ -78,7 +79,8 @@ struct RlConfig {
     double weight_decay = 0.0;
     double max_grad_norm = 1.0;  // 0: no clipping
     int minibatches = 1;         // optimizer steps per RL step
-    int threads = 0;             // 0: one per hardware thread
+    std::string backend = "cpu";
+    int threads = 0;  // 0: one per hardware thread
     bool operator==(const Trainer&) const = default;
   };
   struct Loss {

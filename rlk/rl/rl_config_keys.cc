@@ -102,6 +102,9 @@ constexpr ConfigKey kKeys[] = {
     {RLK_KEY(rollout.num_pages), from(0),
      "KV pages. 0: enough for max_num_seqs sequences of full length."},
     {RLK_KEY(rollout.prefix_cache), kAny, "Share full pages of equal prefixes."},
+    {RLK_KEY(rollout.backend), kNotEmpty,
+     "Kernels: cpu, cuda or hip (those of contract.profile on the first GPU), or one by its own "
+     "name: cpu.avx2, cuda.sm90, reference."},
     {RLK_KEY(rollout.threads), closed(0, 1024), "Threads. 0: one per hardware thread."},
 
     {RLK_KEY(trainer.micro_batch_tokens), from(1), "Tokens of one packed batch."},
@@ -117,6 +120,7 @@ constexpr ConfigKey kKeys[] = {
      "Decoupled weight decay; biases and norm weights have none."},
     {RLK_KEY(trainer.max_grad_norm), from(0), "Gradients are scaled to this norm. 0: never."},
     {RLK_KEY(trainer.minibatches), from(1), "Optimizer steps per RL step."},
+    {RLK_KEY(trainer.backend), kNotEmpty, "As rollout.backend."},
     {RLK_KEY(trainer.threads), closed(0, 1024), "Threads. 0: one per hardware thread."},
 
     {RLK_KEY(loss.clip_low), closed(0, 1), "Ratios below 1 - clip_low are clipped."},

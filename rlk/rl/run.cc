@@ -125,9 +125,9 @@ Run::Run(const RlConfig& config, const RunOptions& options)
       order_(train_.size(), config.seed),
       max_model_len_(longest_sequence(config, model_, train_, heldout_)),
       rollout_ctx_(config.contract, engine_modes(config, Engine::kRollout), config.rollout.threads,
-                   nullptr, admission_of(options)),
+                   &engine_kernels(config, Engine::kRollout), admission_of(options)),
       trainer_ctx_(config.contract, engine_modes(config, Engine::kTrainer), config.trainer.threads,
-                   nullptr, admission_of(options)),
+                   &engine_kernels(config, Engine::kTrainer), admission_of(options)),
       rollout_(rollout_ctx_, model_.config, rollout_options(config, max_model_len_)),
       trainer_(trainer_ctx_, model_.config, trainer_options(config, max_model_len_),
                model_.parameters, 0) {
@@ -230,7 +230,8 @@ void Run::describe() {
   db.set_config(run_key::kBackwardDigest, json_text(backward_digest(config_.contract)));
   db.set_config(
       run_key::kDeploymentDigest,
-      json_text(deployment_digest(config_, rollout_ctx_.contract_table().backend)));
+      json_text(deployment_digest(config_, rollout_ctx_.contract_table().backend,
+                                  trainer_ctx_.contract_table().backend)));
   db.set_config(run_key::kVocabSize, std::to_string(model_.config.vocab_size));
   db.write_event(0, "start", to_string(config_.route));
   const std::string sft = join_path(model_.folder, kSftLossFile);

@@ -46,7 +46,8 @@ std::vector<TrainSample> answers_as_samples(const Prompts& prompts, const HfMode
 }  // namespace
 
 SftResult run_sft(const RlConfig& config, const std::string& out,
-                  const std::function<bool(const SftProgress&)>& progress) {
+                  const std::function<bool(const SftProgress&)>& progress,
+                  const Admission& admission) {
   HfModel model = load_hf_model(config.model.path, config.contract);
   const std::string& data = config.sft.data.empty() ? config.data.train : config.sft.data;
   const Prompts prompts = load_prompts(data, config.data, model);
@@ -62,7 +63,8 @@ SftResult run_sft(const RlConfig& config, const std::string& out,
   TrainerOptions options = trainer_options(sft, longest);
   options.loss = LossOptions();
   options.loss.type = LossType::kSft;
-  Context ctx(config.contract, engine_modes(config, Engine::kTrainer), config.trainer.threads);
+  Context ctx(config.contract, engine_modes(config, Engine::kTrainer), config.trainer.threads,
+              &engine_kernels(config, Engine::kTrainer), admission);
   Trainer trainer(ctx, model.config, options, model.parameters, 0);
 
   make_directories(out);  // refused now, not after the training

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "rlk/ops/admission.h"
 #include "rlk/rl/rl_config.h"
 
 namespace rlk {
@@ -26,10 +27,11 @@ struct SftResult {
 // Writes the Hugging Face folder `out` at the end, also when `progress` returns false to stop, and
 // beside the weights sft_loss.json, from which a run that starts there takes the curve.
 // Errors  those of the config, the data and the model; kInvalidArgument when the model has no stop
-//         token.
+//         token; those of Context.
 inline constexpr const char* kSftLossFile = "sft_loss.json";  // {"loss": [...]}, one per step
 
 SftResult run_sft(const RlConfig& config, const std::string& out,
-                  const std::function<bool(const SftProgress&)>& progress);
+                  const std::function<bool(const SftProgress&)>& progress,
+                  const Admission& admission = Admission::own_kernels());
 
 }  // namespace rlk

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "rlk/ops/copy_rows.h"
 #include "rlk/ops/logprob.h"
 
 namespace rlk {
@@ -27,8 +28,8 @@ RolloutOptions checked(const ModelConfig& config, RolloutOptions o) {
 }
 
 template <typename T>
-ConstTensorView vector_view(const std::vector<T>& v) {
-  return view(v.data(), {static_cast<std::int64_t>(v.size())});
+ConstTensorView vector_view(const Array<T>& v) {
+  return view(v.data(), {std::ssize(v)});
 }
 
 constexpr SamplingParams kRawDistribution{};
@@ -46,11 +47,20 @@ const char* to_string(FinishReason reason) {
 
 // The arrays of one step, kept between steps so that decode does not allocate.
 struct RolloutEngine::Batch {
-  std::vector<std::int32_t> token_ids, positions, cu_seqlens, kv_lens, block_table;
-  std::vector<std::int64_t> slot_mapping;
+  Array<std::int32_t> token_ids, positions, cu_seqlens, kv_lens, block_table;
+  Array<std::int64_t> slot_mapping;
   std::int64_t max_pages = 0;
-  std::vector<Sequence*> sampled;          // sequences whose last token is in the batch
-  std::vector<std::int64_t> sampled_rows;  // and its row
+  std::vector<Sequence*> sampled;    // sequences whose last token is in the batch
+  Array<std::int64_t> sampled_rows;  // and its row
+
+  explicit Batch(Memory& small_memory)
+      : token_ids(small_memory),
+        positions(small_memory),
+        cu_seqlens(small_memory),
+        kv_lens(small_memory),
+        block_table(small_memory),
+        slot_mapping(small_memory),
+        sampled_rows(small_memory) {}
 
   ForwardBatch forward_batch(std::int64_t page_size) const {
     ForwardBatch b;
@@ -69,12 +79,12 @@ struct RolloutEngine::Batch {
 RolloutEngine::RolloutEngine(Context& ctx, const ModelConfig& config, const RolloutOptions& options)
     : ctx_(ctx),
       options_(checked(config, options)),
-      model_(config, ctx.contract(), options_.max_model_len, false),
+      model_(config, ctx.contract(), options_.max_model_len, false, ctx.memory()),
       pool_(options_.num_pages, options_.page_size, options_.prefix_cache),
-      kv_cache_(config, options_.num_pages * options_.page_size),
+      kv_cache_(config, options_.num_pages * options_.page_size, ctx.memory()),
       scheduler_(pool_, options_.max_num_seqs, options_.max_num_batched_tokens),
-      activations_(config, false),
-      batch_(std::make_unique<Batch>()) {}
+      activations_(config, false, ctx.memory()),
+      batch_(std::make_unique<Batch>(ctx.small_memory())) {}
 
 RolloutEngine::~RolloutEngine() = default;
 
@@ -113,9 +123,8 @@ void RolloutEngine::check(const Request& r) const {
   const std::int64_t most =
       prompt_len + std::min(r.max_new_tokens, options_.max_model_len - prompt_len) - 1;
   if (most > options_.num_pages * options_.page_size) {
-    fail(ErrorCode::kInvalidArgument,
-         "request {}: up to {} tokens do not fit in {} pages of {}", r.id, most, options_.num_pages,
-         options_.page_size);
+    fail(ErrorCode::kInvalidArgument, "request {}: up to {} tokens do not fit in {} pages of {}",
+         r.id, most, options_.num_pages, options_.page_size);
   }
 }
 
@@ -171,8 +180,8 @@ std::vector<Completion> RolloutEngine::step() {
   Batch& batch = *batch_;
   build(scheduler_.schedule(), batch);
   try {
-    const ConstTensorView hidden = forward(
-        ctx_, model_, batch.forward_batch(options_.page_size), &kv_cache_, activations_);
+    const ConstTensorView hidden =
+        forward(ctx_, model_, batch.forward_batch(options_.page_size), &kv_cache_, activations_);
     ++stats_.num_steps;
     stats_.num_forward_tokens += hidden.shape(0);
     if (batch.sampled.empty()) return finished;
@@ -192,26 +201,29 @@ std::vector<Completion> RolloutEngine::step() {
 void RolloutEngine::sample_tokens(const Batch& b, const ConstTensorView& hidden) {
   const auto n = static_cast<std::int64_t>(b.sampled.size());
   const std::int64_t width = hidden.shape(1), vocab_size = model_.config().vocab_size;
-  Workspace::Frame frame(ctx_.workspace());
+  Workspace::Frame frame(ctx_.workspace()), small_frame(ctx_.small_workspace());
   const TensorView last = view(frame.take<bf16>(n * width), {n, width});
   const TensorView logits = view(frame.take<float>(n * vocab_size), {n, vocab_size});
-  const TensorView ids = view(frame.take<std::int32_t>(n), {n});
-  const TensorView logp = view(frame.take<float>(n), {n});
-  const TensorView logp_raw = view(frame.take<float>(n), {n});
-  SamplingParams* params = frame.take<SamplingParams>(n);
-  SampleKey* keys = frame.take<SampleKey>(n);
+  const TensorView ids = view(small_frame.take<std::int32_t>(n), {n});
+  const TensorView logp = view(small_frame.take<float>(n), {n});
+  const TensorView logp_raw = view(small_frame.take<float>(n), {n});
+  SamplingParams* params = small_frame.take<SamplingParams>(n);
+  SampleKey* keys = small_frame.take<SampleKey>(n);
   bool raw_differs = false;
   for (std::int64_t i = 0; i < n; ++i) {
     const Sequence& s = *b.sampled[i];
-    std::copy_n(hidden.at<bf16>(b.sampled_rows[i]), width, last.at<bf16>(i));
     params[i] = s.request.sampling;
     keys[i] = {s.request.seed, s.request.id, static_cast<std::uint32_t>(s.tokens.size())};
     raw_differs = raw_differs || (params[i].temperature != 0 && params[i] != kRawDistribution);
   }
+  ctx_.set_node(-1, "lm_head");
+  copy_rows(ctx_, {last, hidden, vector_view(b.sampled_rows), {}});
   compute_logits(ctx_, model_, last, logits);
   sample(ctx_, {ids, logits, params, keys});
+  ctx_.synchronize();  // the ids are checked as targets
   logprob(ctx_, {logp, {}, logits, ids, params, n});
   if (raw_differs) logprob(ctx_, {logp_raw, {}, logits, ids, &kRawDistribution, 1});
+  ctx_.synchronize();
 
   for (std::int64_t i = 0; i < n; ++i) {
     Sequence& s = *b.sampled[i];

@@ -50,7 +50,7 @@ std::vector<std::vector<float>> token_weights(std::span<const TrainSample> sampl
 
 void loss_gradient(Context& ctx, const LossOptions& options, const LossArgs& a, LossSums& sums) {
   const std::int64_t n = a.logp.shape(0);
-  Workspace::Frame frame(ctx.workspace());
+  Workspace::Frame frame(ctx.small_workspace());
   const Gathered in = gather(a, frame, n);
   const float* logp = a.logp.at<float>();
   float* g = a.g.at<float>();
@@ -79,6 +79,7 @@ void loss_gradient(Context& ctx, const LossOptions& options, const LossArgs& a, 
   args.beta = static_cast<float>(options.kl_coef);
   args.kl_type = options.kl;
   grpo_loss(ctx, args);
+  ctx.synchronize();
 
   const auto entropy_coef = static_cast<float>(options.entropy_coef);
   const float* pg = args.pg_loss.at<float>();
@@ -97,8 +98,8 @@ void loss_gradient(Context& ctx, const LossOptions& options, const LossArgs& a, 
         (static_cast<double>(pg[t]) + options.kl_coef * kl_value - options.entropy_coef * entropy);
     sums.kl += kl_value;
     sums.entropy += entropy;
-    sums.clipped += (in.advantage[t] > 0 && ratio[t] > args.hi) ||
-                    (in.advantage[t] < 0 && ratio[t] < args.lo);
+    sums.clipped +=
+        (in.advantage[t] > 0 && ratio[t] > args.hi) || (in.advantage[t] < 0 && ratio[t] < args.lo);
     sums.active += 1;
   }
 }

@@ -6,6 +6,7 @@
 
 #include "rlk/numerics/bf16.h"
 #include "rlk/ops/adamw.h"
+#include "rlk/ops/residual_add.h"
 
 namespace rlk {
 namespace {
@@ -33,11 +34,11 @@ double learning_rate(const OptimizerOptions& o, std::int64_t step) {
 }
 
 Optimizer::Optimizer(const ModelConfig& config, std::int64_t vocab_padded,
-                     const OptimizerOptions& options, Parameters& weights)
+                     const OptimizerOptions& options, Parameters& weights, Memory& memory)
     : config_(config), options_(options) {
-  state_.master = make_parameters(config, vocab_padded, DType::kF32);
-  state_.m = make_parameters(config, vocab_padded, DType::kF32);
-  state_.v = make_parameters(config, vocab_padded, DType::kF32);
+  for (Parameters* p : {&state_.master, &state_.m, &state_.v}) {
+    *p = make_parameters(config, vocab_padded, DType::kF32, false, memory);
+  }
   const std::vector<ParameterRef> from = list(weights);
   const std::vector<ParameterRef> to = list(state_.master);
   RLK_ASSERT(from.size() == to.size());
@@ -51,18 +52,18 @@ Optimizer::Optimizer(const ModelConfig& config, std::int64_t vocab_padded,
 OptimizerStepStats Optimizer::step(Context& ctx, Parameters& gradient, Parameters& weights) {
   ctx.set_node(-1, nullptr);
   if (config_.tie_word_embeddings) {
-    const float* head = gradient.lm_head.data<float>();
-    float* embedding = gradient.embed_tokens.data<float>();
-    for (std::int64_t k = 0; k < gradient.embed_tokens.size(); ++k) {
-      embedding[k] = head[k] + embedding[k];
-    }
+    const TensorView embedding = as_row(gradient.embed_tokens);
+    residual_add(ctx, {embedding, as_row(gradient.lm_head), embedding});
   }
   std::vector<ParameterRef> grads = list(gradient);
   if (config_.tie_word_embeddings) grads.pop_back();  // lm_head, now inside embed_tokens
   std::vector<ConstTensorView> views;
   for (const ParameterRef& g : grads) views.push_back(*g.tensor);
-  float norm = 0;
-  grad_norm(ctx, {&norm, views.data(), static_cast<std::int64_t>(views.size())});
+  Workspace::Frame frame(ctx.small_workspace());
+  float* const found = frame.take<float>(1);
+  grad_norm(ctx, {found, views.data(), std::ssize(views)});
+  ctx.synchronize();
+  const float norm = *found;
 
   const auto max_norm = static_cast<float>(options_.max_grad_norm);
   state_.step += 1;

@@ -35,9 +35,9 @@ struct OptimizerStepStats {
 
 class Optimizer {
  public:
-  // Masters start as the exact values of `weights`.
+  // Masters start as the exact values of `weights`. memory: of the context that runs the steps.
   Optimizer(const ModelConfig& config, std::int64_t vocab_padded, const OptimizerOptions& options,
-            Parameters& weights);
+            Parameters& weights, Memory& memory = host_memory());
 
   // One step: head and embedding gradients of a tied model are added, the norm is taken over all,
   // masters and moments move, and `weights` are the masters rounded to BF16.

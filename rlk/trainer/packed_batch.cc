@@ -6,8 +6,8 @@ namespace rlk {
 namespace {
 
 template <typename T>
-ConstTensorView vector_view(const std::vector<T>& v) {
-  return view(v.data(), {static_cast<std::int64_t>(v.size())});
+ConstTensorView vector_view(const Array<T>& v) {
+  return view(v.data(), {std::ssize(v)});
 }
 
 }  // namespace
@@ -37,6 +37,8 @@ void PackedBatch::pack(std::span<const TrainSample> samples) {
   cu_seqlens.assign(1, 0);
   kv_lens.clear();
   rows.clear();
+  row_cu_seqlens.assign(1, 0);
+  row_of_token.clear();
   targets.clear();
   params.clear();
   for (const TrainSample& s : samples) {
@@ -46,11 +48,14 @@ void PackedBatch::pack(std::span<const TrainSample> samples) {
     for (std::int64_t p = 0; p < n; ++p) positions.push_back(static_cast<std::int32_t>(p));
     cu_seqlens.push_back(static_cast<std::int32_t>(token_ids.size()));
     kv_lens.push_back(static_cast<std::int32_t>(n));
+    row_of_token.resize(token_ids.size(), -1);
     for (std::int64_t p = s.prompt_len; p < n; ++p) {
+      row_of_token[static_cast<std::size_t>(first_row + p - 1)] = num_rows();
       rows.push_back(first_row + p - 1);
       targets.push_back(s.token_ids[p]);
       params.push_back(s.sampling);
     }
+    row_cu_seqlens.push_back(static_cast<std::int32_t>(rows.size()));
   }
 }
 

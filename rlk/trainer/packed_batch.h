@@ -31,12 +31,25 @@ void validate(const TrainSample& sample, std::int64_t index, std::int64_t max_mo
 
 // Whole samples, one after the other, each from position 0.
 struct PackedBatch {
-  std::vector<std::int32_t> token_ids, positions, cu_seqlens, kv_lens;
+  Array<std::int32_t> token_ids, positions, cu_seqlens, kv_lens;
 
   // The rows whose next token belongs to a response: row in the batch, that token, its sampling.
-  std::vector<std::int64_t> rows;
-  std::vector<std::int32_t> targets;
+  Array<std::int64_t> rows;
+  Array<std::int32_t> targets;
+  Array<std::int32_t> row_cu_seqlens;  // offsets of the samples among them
+  Array<std::int64_t> row_of_token;    // of each token its place in `rows`, or -1
   std::vector<SamplingParams> params;
+
+  // small_memory: of the context that runs it.
+  explicit PackedBatch(Memory& small_memory = host_memory())
+      : token_ids(small_memory),
+        positions(small_memory),
+        cu_seqlens(small_memory),
+        kv_lens(small_memory),
+        rows(small_memory),
+        targets(small_memory),
+        row_cu_seqlens(small_memory),
+        row_of_token(small_memory) {}
 
   void pack(std::span<const TrainSample> samples);
   ForwardBatch forward_batch() const;

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "rlk/core/error.h"
+#include "rlk/ops/copy_rows.h"
 #include "rlk/ops/linear_logp.h"
+#include "rlk/ops/residual_add.h"
 
 namespace rlk {
 namespace {
@@ -14,15 +16,19 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+template <typename T>
+ConstTensorView vector_view(const Array<T>& v) {
+  return view(v.data(), {std::ssize(v)});
+}
+
 // Rows of the hidden states that predict a response token.
-TensorView gather_rows(Workspace::Frame& frame, const ConstTensorView& hidden,
-                       const std::vector<std::int64_t>& rows) {
-  const auto n = static_cast<std::int64_t>(rows.size());
+TensorView gather_rows(Context& ctx, Workspace::Frame& frame, const ConstTensorView& hidden,
+                       const PackedBatch& batch) {
   const std::int64_t width = hidden.shape(1);
-  const TensorView out = view(frame.take<bf16>(n * width), {n, width});
-  for (std::int64_t i = 0; i < n; ++i) {
-    std::copy_n(hidden.at<bf16>(rows[i]), width, out.at<bf16>(i));
-  }
+  const TensorView out =
+      view(frame.take<bf16>(batch.num_rows() * width), {batch.num_rows(), width});
+  if (batch.num_rows() == 0) return out;
+  copy_rows(ctx, {out, hidden, vector_view(batch.rows), {}});
   return out;
 }
 
@@ -43,19 +49,20 @@ LinearLogpArgs logp_args(const Model& model, const PackedBatch& batch,
   return args;
 }
 
-// Runs `call`, an operator on the rows of the batch that predict a token. If it refuses a row, the
-// error names the token: its sample, counted from first_sample, and its position.
+// Runs `call`, an operator on the rows of the batch that predict a token, to its end. If it refuses
+// a row, the error names the token: its sample, counted from first_sample, and its position.
 template <typename Call>
 void naming_tokens(Context& ctx, const PackedBatch& batch, std::int64_t first_sample,
                    const Call& call) {
+  ctx.synchronize();
   try {
     call();
+    ctx.synchronize();
   } catch (const Error& e) {
     const std::int64_t row = ctx.exec().fault.row();
     if (e.code() != ErrorCode::kNonFinite || row < 0) throw;
     const std::int64_t token = batch.rows[static_cast<std::size_t>(row)];
-    const auto next =
-        std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), token);
+    const auto next = std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), token);
     fail(ErrorCode::kNonFinite, "{}; the row predicts the token at position {} of sample {}",
          e.what(), token - *(next - 1) + 1, first_sample + (next - batch.cu_seqlens.begin()) - 1);
   }
@@ -73,36 +80,38 @@ void append(std::vector<std::vector<float>>& out, std::span<const TrainSample> s
 
 struct Trainer::Scratch {
   PackedBatch batch;
-  std::vector<std::int64_t> head_group_ends;
+  Array<std::int64_t> head_group_ends;
+
+  explicit Scratch(Memory& small_memory) : batch(small_memory), head_group_ends(small_memory) {}
 };
 
 Trainer::Trainer(Context& ctx, const ModelConfig& config, const TrainerOptions& options,
                  const Parameters& weights, std::int64_t weight_version)
     : ctx_(ctx),
       options_(options),
-      weights_(weights),
-      model_(config, ctx.contract(), options.max_model_len, true),
-      optimizer_(config, model_.vocab_padded(), options.optimizer, weights_),
-      activations_(config, true),
-      score_activations_(config, false),
-      buffers_(config),
-      accumulator_(config, model_.vocab_padded()),
-      scratch_(std::make_unique<Scratch>()) {
+      weights_(copy_of(weights, ctx.memory())),
+      model_(config, ctx.contract(), options.max_model_len, true, ctx.memory()),
+      optimizer_(config, model_.vocab_padded(), options.optimizer, weights_, ctx.memory()),
+      activations_(config, true, ctx.memory()),
+      score_activations_(config, false, ctx.memory()),
+      buffers_(config, ctx.memory()),
+      accumulator_(config, model_.vocab_padded(), ctx.memory(), ctx.small_memory()),
+      scratch_(std::make_unique<Scratch>(ctx.small_memory())) {
   model_.load(ctx_, weights_, weight_version);
 }
 
 Trainer::~Trainer() = default;
 
 void Trainer::set_reference(Parameters& weights) {
-  reference_ =
-      std::make_unique<Model>(model_.config(), ctx_.contract(), options_.max_model_len, false);
+  reference_ = std::make_unique<Model>(model_.config(), ctx_.contract(), options_.max_model_len,
+                                       false, ctx_.memory());
   reference_->load(ctx_, weights, 0);
 }
 
 void Trainer::restore(std::int64_t weight_version) {
   slots_.clear();
   // A model of its own: the checkpoint's version need not follow the one that is loaded.
-  model_ = Model(model_.config(), ctx_.contract(), options_.max_model_len, true);
+  model_ = Model(model_.config(), ctx_.contract(), options_.max_model_len, true, ctx_.memory());
   model_.load(ctx_, weights_, weight_version);
 }
 
@@ -116,11 +125,11 @@ std::vector<std::vector<float>> Trainer::score(std::span<const TrainSample> samp
     batch.pack(part);
     const ConstTensorView hidden =
         forward(ctx_, model_, batch.forward_batch(), nullptr, score_activations_);
-    Workspace::Frame frame(ctx_.workspace());
-    const TensorView logp = view(frame.take<float>(batch.num_rows()), {batch.num_rows()});
+    Workspace::Frame frame(ctx_.workspace()), small_frame(ctx_.small_workspace());
+    const TensorView logp = view(small_frame.take<float>(batch.num_rows()), {batch.num_rows()});
     ctx_.set_node(-1, "lm_head");
     const LinearLogpArgs args =
-        logp_args(model_, batch, gather_rows(frame, hidden, batch.rows), logp, {});
+        logp_args(model_, batch, gather_rows(ctx_, frame, hidden, batch), logp, {});
     naming_tokens(ctx_, batch, r.begin, [&] { linear_logp(ctx_, args); });
     append(out, part, logp.at<float>());
   }
@@ -145,8 +154,11 @@ TrainPass Trainer::accumulate(std::span<const TrainSample> samples) {
       run_micro_batch(r.begin, samples.subspan(r.begin, r.end - r.begin),
                       all_weights.subspan(r.begin, r.end - r.begin), pass);
     }
-    Parameters gradient =
-        make_parameters(model_.config(), model_.vocab_padded(), DType::kF32, true);
+    Parameters gradient = std::exchange(spare_, {});
+    if (gradient.layers.empty()) {
+      gradient =
+          make_parameters(model_.config(), model_.vocab_padded(), DType::kF32, true, ctx_.memory());
+    }
     accumulator_.finish(ctx_, gradient);
     merge_slot(std::move(gradient));
   }
@@ -161,42 +173,41 @@ void Trainer::run_micro_batch(std::int64_t first_sample, std::span<const TrainSa
   batch.pack(samples);
   const ForwardBatch forward_batch = batch.forward_batch();
   const std::int64_t num_rows = batch.num_rows();
-  Workspace::Frame frame(ctx_.workspace());
-  const TensorView logp = view(frame.take<float>(num_rows), {num_rows});
+  Workspace::Frame frame(ctx_.workspace()), small_frame(ctx_.small_workspace());
+  const auto row_numbers = [&] { return view(small_frame.take<float>(num_rows), {num_rows}); };
+  const TensorView logp = row_numbers();
   TensorView ref, entropy, g_entropy;
   if (reference_) {
-    ref = view(frame.take<float>(num_rows), {num_rows});
-    const ConstTensorView hidden = forward(ctx_, *reference_, forward_batch, nullptr,
-                                           score_activations_);
+    ref = row_numbers();
+    const ConstTensorView hidden =
+        forward(ctx_, *reference_, forward_batch, nullptr, score_activations_);
     ctx_.set_node(-1, "lm_head of the reference model");
     const LinearLogpArgs args =
-        logp_args(*reference_, batch, gather_rows(frame, hidden, batch.rows), ref, {});
+        logp_args(*reference_, batch, gather_rows(ctx_, frame, hidden, batch), ref, {});
     naming_tokens(ctx_, batch, first_sample, [&] { linear_logp(ctx_, args); });
   }
   if (options_.loss.type == LossType::kGrpo) {
-    entropy = view(frame.take<float>(num_rows), {num_rows});
-    if (options_.loss.entropy_coef != 0) {
-      g_entropy = view(frame.take<float>(num_rows), {num_rows});
-    }
+    entropy = row_numbers();
+    if (options_.loss.entropy_coef != 0) g_entropy = row_numbers();
   }
   const ConstTensorView hidden = forward(ctx_, model_, forward_batch, nullptr, activations_);
   LinearLogpArgs args =
-      logp_args(model_, batch, gather_rows(frame, hidden, batch.rows), logp, entropy);
-  args.state = view(frame.take<std::int32_t>(num_rows * kLogprobStateWords),
-                    {num_rows, kLogprobStateWords});
+      logp_args(model_, batch, gather_rows(ctx_, frame, hidden, batch), logp, entropy);
+  args.state =
+      view(frame.take<std::int32_t>(num_rows * kLogprobStateWords), {num_rows, kLogprobStateWords});
   ctx_.set_node(-1, "lm_head");
   naming_tokens(ctx_, batch, first_sample, [&] { linear_logp(ctx_, args); });
   append(pass.logprobs, samples, logp.at<float>());
   pass.forward_s += seconds_since(start);
 
   const auto backward_start = std::chrono::steady_clock::now();
-  const TensorView g = view(frame.take<float>(num_rows), {num_rows});
+  const TensorView g = row_numbers();
   loss_gradient(ctx_, options_.loss, {g, g_entropy, logp, entropy, ref, samples, weights},
                 pass.sums);
 
   accumulator_.begin_micro_batch(forward_batch.cu_seqlens, ctx_.contract().grad_group);
   // The head sees response rows only (the others would add zeros), so its groups end earlier.
-  std::vector<std::int64_t>& head_ends = scratch_->head_group_ends;
+  Array<std::int64_t>& head_ends = scratch_->head_group_ends;
   head_ends.clear();
   const ConstTensorView group_ends = accumulator_.group_ends();
   for (std::int64_t i = 0; i < group_ends.shape(0); ++i) {
@@ -208,18 +219,14 @@ void Trainer::run_micro_batch(std::int64_t first_sample, std::span<const TrainSa
   }
   const TensorView d_rows =
       view(frame.take<bf16>(num_rows * hidden.shape(1)), {num_rows, hidden.shape(1)});
-  linear_logp_backward(
-      ctx_,
-      {args, d_rows, accumulator_.dw().lm_head, accumulator_.chain().lm_head,
-       view(std::as_const(head_ends).data(), {static_cast<std::int64_t>(head_ends.size())}), g,
-       g_entropy});
+  linear_logp_backward(ctx_,
+                       {args, d_rows, accumulator_.dw().lm_head, accumulator_.chain().lm_head,
+                        vector_view(head_ends), g, g_entropy, vector_view(batch.row_cu_seqlens)});
   const TensorView d_hidden =
       view(frame.take<bf16>(hidden.layout.size()), {hidden.shape(0), hidden.shape(1)});
-  std::fill_n(d_hidden.at<bf16>(), hidden.layout.size(), bf16{});
-  for (std::int64_t i = 0; i < num_rows; ++i) {
-    std::copy_n(d_rows.at<bf16>(i), hidden.shape(1), d_hidden.at<bf16>(batch.rows[i]));
-  }
+  copy_rows(ctx_, {d_hidden, d_rows, vector_view(batch.row_of_token), {}});
   backward(ctx_, model_, forward_batch, activations_, d_hidden, buffers_, accumulator_);
+  ctx_.synchronize();
   pass.backward_s += seconds_since(backward_start);
 }
 
@@ -229,10 +236,10 @@ void Trainer::merge_slot(Parameters gradient) {
   while (!slots_.empty() && slots_.back().level == level) {
     const std::vector<ParameterRef> left = list(slots_.back().gradient), right = list(gradient);
     for (std::size_t i = 0; i < left.size(); ++i) {
-      const float* a = left[i].tensor->data<float>();
-      float* b = right[i].tensor->data<float>();
-      for (std::int64_t k = 0; k < left[i].tensor->size(); ++k) b[k] = a[k] + b[k];
+      const TensorView sum = as_row(*right[i].tensor);
+      residual_add(ctx_, {sum, as_row(*left[i].tensor), sum});
     }
+    spare_ = std::move(slots_.back().gradient);
     slots_.pop_back();
     ++level;
   }
@@ -242,6 +249,7 @@ void Trainer::merge_slot(Parameters gradient) {
 OptimizerStepStats Trainer::apply() {
   RLK_ASSERT(slots_.size() == 1);
   const OptimizerStepStats stats = optimizer_.step(ctx_, slots_.back().gradient, weights_);
+  spare_ = std::move(slots_.back().gradient);
   slots_.clear();
   model_.load(ctx_, weights_, model_.weight_version() + 1);
   return stats;

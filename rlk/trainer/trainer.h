@@ -81,6 +81,7 @@ class Trainer {
     Parameters gradient;
   };
   std::vector<MergedSlots> slots_;
+  Parameters spare_;  // of a gradient that is done: memory for the next, whatever it holds
 };
 
 }  // namespace rlk

@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -43,13 +46,28 @@ void check_key(const std::string& path, const AdmissionKey& found, const Admissi
   }
 }
 
-// All operators of the contract's table have an entry.
-bool complete(const Admission& admission) {
+// All operators of the backend have an entry.
+bool complete(const Admission& admission, const std::string& backend) {
   for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
-    if (op != Op::pack_weight && !admission.find(op, cpu_kernels().backend)) return false;
+    if (op != Op::pack_weight && !admission.find(op, backend)) return false;
   }
   return true;
+}
+
+// The record at `path`, if it can be used; else *why says why not.
+std::optional<Admission> found_record(const std::string& path, const AdmissionKey& key,
+                                      std::string* why) {
+  if (path.empty() || !file_exists(path)) {
+    *why = "no admission record of this build, device and contract";
+    return std::nullopt;
+  }
+  try {
+    return read_admission(path, key);
+  } catch (const Error& e) {
+    *why = e.what();
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -128,23 +146,28 @@ Admission read_admission(const std::string& path, const AdmissionKey& key) {
   return admission;
 }
 
-Admission load_or_conform(const Contract& contract,
+Admission load_or_conform(const Contract& contract, const std::vector<std::string>& backends,
                           const std::function<void(const std::string&)>& say) {
   const AdmissionKey key = admission_key(contract);
   const std::string path = admission_path(key);
-  if (!path.empty() && file_exists(path)) {
-    try {
-      Admission admission = read_admission(path, key);
-      if (complete(admission)) return admission;
-      say(fmt::format("{}: not all operators were tried; trying them again", path));
-    } catch (const Error& e) {
-      say(fmt::format("{}; trying for admission again", e.what()));
-    }
-  } else {
-    say(fmt::format("no admission record of this build, device and contract: trying {} first",
-                    cpu_kernels().backend));
+  std::string why = fmt::format("{}: not all operators were tried", path);
+  std::optional<Admission> found = found_record(path, key, &why);
+  Admission admission = found ? std::move(*found) : Admission(key);
+  std::vector<const KernelTable*> tables;
+  for (const std::string& backend : backends) {
+    if (backend == reference_kernels().backend || complete(admission, backend)) continue;
+    const KernelTable& table = find_backend(backend);
+    if (std::find(tables.begin(), tables.end(), &table) == tables.end()) tables.push_back(&table);
   }
-  const Admission admission = conform({.contract = contract});
+  if (tables.empty()) return admission;
+  std::string names;
+  for (const KernelTable* table : tables) {
+    names += std::string(names.empty() ? "" : ", ") + table->backend;
+  }
+  say(fmt::format("{}: trying {} first", why, names));
+  for (AdmissionEntry& entry : conform({.contract = contract, .backends = tables}).entries()) {
+    admission.add(std::move(entry));
+  }
   try {
     if (path.empty()) fail(ErrorCode::kIo, "neither XDG_CACHE_HOME nor HOME is set");
     write_admission(path, admission);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "rlk/ops/admission.h"
 
@@ -22,11 +23,11 @@ void write_admission(const std::string& path, const Admission& admission);
 // Errors  kIo, kFormat; kContract when the record has another key: names the fields that differ.
 Admission read_admission(const std::string& path, const AdmissionKey& key);
 
-// The record of this build, device and contract from its place; where there is none, or one that
-// cannot be used, conformance of the contract's kernels for this CPU runs first and its record is
-// written there. A folder that cannot be written is no error: the record serves this process.
-// `say` gets one line for each thing that happened.
-Admission load_or_conform(const Contract& contract,
+// The record of this build, device and contract from its place, for kernels of these names. Where
+// there is none, or one that cannot be used or lacks some, conformance of those runs first and the
+// record is written there. A folder that cannot be written is no error: the record serves this
+// process. `say` gets one line for each thing that happened.
+Admission load_or_conform(const Contract& contract, const std::vector<std::string>& backends,
                           const std::function<void(const std::string&)>& say);
 
 }  // namespace rlk

@@ -4,6 +4,19 @@
 #include "rlk/verify/conform.h"
 
 namespace rlk {
+namespace {
+
+// Tables of a GPU, and the chips that they are for; the first runs on any.
+struct Gpu {
+  const KernelTable& (*kernels)();
+  const char* architecture;
+};
+constexpr Gpu kGpus[] = {{gpu_kernels_on_host_memory, ""},
+                         {gpu_kernels_sm90_on_host_memory, "sm_90"},
+                         {gpu_kernels_cdna3_on_host_memory, "gfx942"},
+                         {gpu_kernels_cdna2_on_host_memory, "gfx90a"}};
+
+}  // namespace
 
 std::vector<const KernelTable*> all_backends() {
   std::vector<const KernelTable*> tables = {&reference_kernels()};
@@ -11,10 +24,11 @@ std::vector<const KernelTable*> all_backends() {
     if (available(isa)) tables.push_back(&cpu_kernels(isa));
   }
   tables.push_back(&production_kernels());
-  for (const device::Info& gpu : device::list()) {
-    if (gpu.index > 0) break;  // the first device runs them
-    tables.push_back(&gpu_kernels_on_host_memory());
-    if (gpu.architecture == "sm_90") tables.push_back(&gpu_kernels_sm90_on_host_memory());
+  for (const device::Info& device : device::list()) {
+    if (device.index > 0) break;  // the first device runs them
+    for (const Gpu& gpu : kGpus) {
+      if (device.architecture.starts_with(gpu.architecture)) tables.push_back(&gpu.kernels());
+    }
   }
   return tables;
 }
@@ -31,11 +45,12 @@ const KernelTable& find_backend(std::string_view name) {
            to_string(isa), names);
     }
   }
-  const KernelTable& gpu = gpu_kernels_on_host_memory();
-  const KernelTable& sm90 = gpu_kernels_sm90_on_host_memory();
-  if (name == gpu.backend || name == "cuda" || name == sm90.backend) {
+  for (const Gpu& gpu : kGpus) {
+    const std::string_view backend = gpu.kernels().backend;
+    const bool portable = *gpu.architecture == '\0';
+    if (name != backend && !(portable && name == backend.substr(0, backend.find('.')))) continue;
     device::require();
-    if (name != sm90.backend) return gpu;
+    if (portable) return gpu.kernels();
     fail(ErrorCode::kNotAvailable, "backend {}: this GPU is {}; it runs {}", name,
          device::list().front().architecture, names);
   }

@@ -36,9 +36,10 @@ Admission conform(const ConformOptions& options, const ConformProgress& progress
 std::string conform_digest(const ConformOptions& options, const KernelTable& table);
 
 // The backends of this machine: reference, cpu.scalar, then what the CPU supports of cpu.avx2 and
-// cpu.avx512, production, and cuda.portable and cuda.sm90 where there is a GPU for them.
+// cpu.avx512, production, and those of the build's GPUs (cuda.portable, cuda.sm90; hip.portable,
+// hip.cdna3, hip.cdna2) where there is one for them.
 std::vector<const KernelTable*> all_backends();
-// "cuda" means cuda.portable.
+// "cuda" and "hip" mean the portable one.
 // Errors  kInvalidArgument lists the names; kNotAvailable: this machine has no such instructions,
 //         or no GPU.
 const KernelTable& find_backend(std::string_view name);

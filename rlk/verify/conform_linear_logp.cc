@@ -96,6 +96,8 @@ void fill(Case& c, const Size& s, DType storage, Family family, Params kind, std
   c.args.chain = c.memory.random(kF32, {s.vocab_padded, s.hidden_size}, Family::kNormal, lie);
   c.args.group_ends = c.memory.i64(i % 4 == 0 ? std::vector<std::int64_t>{}
                                               : std::vector<std::int64_t>{s.rows / 3, s.rows});
+  const auto rows = static_cast<std::int32_t>(s.rows);
+  c.args.cu_seqlens = c.memory.offsets({rows / 4, 0, rows / 3, rows - rows / 4 - rows / 3});
   c.args.g = c.memory.random(kF32, {s.rows}, Family::kNormal);
   if (i % 3 == 0) c.args.g_entropy = c.memory.random(kF32, {s.rows}, Family::kNormal);
   for (std::int64_t t = 1; t < s.rows; t += 5) *const_cast<float*>(c.args.g.at<float>(t)) = 0;

@@ -122,6 +122,37 @@ void embedding_backward_vectors(Trial& trial) {
   });
 }
 
+void copy_rows_vectors(Trial& trial) {
+  std::int64_t i = 0;
+  for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n, Family family,
+                      Form form, Memory& memory) {
+    // Rows from anywhere, to every other row; or one of the two as they stand.
+    std::vector<std::int64_t> from, to;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      from.push_back(t % 4 == 3 ? -1 : (t * 7 + 2) % tokens);
+      to.push_back(2 * t + t % 2);
+    }
+    CopyRowsArgs args;
+    args.y = memory.random(form.dtype, {2 * tokens + 1, n}, family, form.lie);
+    args.x = memory.random(form.dtype, {tokens, n}, family, form.lie);
+    if (i % 3 != 1) args.from = memory.i64(from);
+    if (i % 3 != 2) args.to = memory.i64(to);
+    args.bounded = ++i % 2 == 0;
+    trial.run(name, &KernelTable::copy_rows, args, memory);
+  });
+  for (const float large : {0x1p56f, -0x1p70f, std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()}) {
+    Memory memory(1);
+    const TensorView x = memory.random(kF32, {5, 19}, Family::kNormal);
+    *x.at<float>(3, 17) = large;
+    CopyRowsArgs args;
+    args.x = x;
+    args.from = memory.i64({1, 0, 3, 2, 3});
+    args.bounded = true;
+    trial.run(fmt::format("a value of {}", large), &KernelTable::copy_rows, args, memory);
+  }
+}
+
 void residual_add_vectors(Trial& trial) {
   for (const char* alias : {"", ", y is a", ", y is b"}) {
     for_each_matrix([&](const std::string& name, std::int64_t tokens, std::int64_t n, Family family,

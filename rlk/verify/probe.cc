@@ -93,6 +93,23 @@ void append_record(std::string& file, const char* instruction, const Case& in,
   file.append(reinterpret_cast<const char*>(results.data()), results.size() * sizeof(float));
 }
 
+// All rows of a and all columns of b are the point's, all of c is its c; the device's first result.
+std::uint32_t device_answer(const RawInstruction& instruction,
+                            const numerics::mma::OpenPoint& point) {
+  const auto rows = static_cast<std::size_t>(instruction.rows);
+  const auto columns = static_cast<std::size_t>(instruction.columns);
+  const auto k = static_cast<std::size_t>(instruction.k);
+  std::vector<bf16> a(rows * k), b(columns * k), x(k), y(k);
+  numerics::mma::fill_operands(point, instruction.k, x.data(), y.data());
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = x[i % k];
+  for (std::size_t i = 0; i < b.size(); ++i) b[i] = y[i % k];
+  const std::vector<float> c(rows * columns, point.c);
+  std::vector<float> d(c.size());
+  instruction.run(d.data(), c.data(), a.data(), b.data(), instruction.rows, instruction.columns,
+                  instruction.k);
+  return std::bit_cast<std::uint32_t>(d[0]);
+}
+
 std::string file_name(std::string instruction) {
   std::replace(instruction.begin(), instruction.end(), ' ', '_');
   return instruction + ".bin";
@@ -103,12 +120,13 @@ std::string file_name(std::string instruction) {
 std::int64_t ProbeReport::compared() const {
   std::int64_t n = 0;
   for (const ProbeEntry& entry : entries) n += entry.compared;
-  return n;
+  return n + std::ssize(answers);
 }
 
 std::int64_t ProbeReport::different() const {
   std::int64_t n = 0;
   for (const ProbeEntry& entry : entries) n += entry.different;
+  for (const ProbeAnswer& answer : answers) n += answer.as_model() ? 0 : 1;
   return n;
 }
 
@@ -134,6 +152,10 @@ ProbeReport probe(const ProbeOptions& options) {
       report.entries.push_back(entry);
     }
     report.files.push_back(std::move(file));
+    for (const numerics::mma::OpenPoint& point : numerics::mma::open_points()) {
+      if (point.profile != instruction.profile) continue;
+      report.answers.push_back({instruction, &point, device_answer(instruction, point)});
+    }
   }
   return report;
 }

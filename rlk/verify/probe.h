@@ -11,6 +11,7 @@
 
 #include "rlk/kernels/raw_instructions.h"
 #include "rlk/numerics/mma/families.h"
+#include "rlk/numerics/mma/open_points.h"
 
 namespace rlk {
 
@@ -38,6 +39,15 @@ struct ProbeEntry {
   std::optional<ProbeDifference> first;
 };
 
+// The device's answer to an open point of its profile.
+struct ProbeAnswer {
+  RawInstruction instruction;
+  const numerics::mma::OpenPoint* point;
+  std::uint32_t device_bits;
+
+  bool as_model() const { return device_bits == point->model; }
+};
+
 // Results of one instruction as a file (tests/goldens/mma/README.md).
 struct ProbeFile {
   std::string name;  // "sm90_wgmma_m64n64k16.bin"
@@ -45,9 +55,11 @@ struct ProbeFile {
 };
 
 struct ProbeReport {
-  std::vector<ProbeEntry> entries;  // by instruction, then family
-  std::vector<ProbeFile> files;     // one per instruction
+  std::vector<ProbeEntry> entries;   // by instruction, then family
+  std::vector<ProbeAnswer> answers;  // by instruction; profiles of AMD's chips have open points
+  std::vector<ProbeFile> files;      // one per instruction
 
+  // Of entries and answers.
   std::int64_t compared() const;
   std::int64_t different() const;
 };
@@ -55,7 +67,8 @@ struct ProbeReport {
 // Inputs of each instruction and family, as [rows, columns] x k:
 //   64 x 64 of k = 16 and of k = 256 (a chain), seed 1: these results are kept in `files`
 //   rows x rows of k = 16 and rows / 4 x rows / 4 of k = 256, seed `seed`
-// each rounded up to what the instruction takes. NaN bits count.
+// each rounded up to what the instruction takes. NaN bits count. Then the open points of its
+// profile, in every element of the smallest product it takes.
 ProbeReport probe(const ProbeOptions& options);
 
 }  // namespace rlk

@@ -61,6 +61,15 @@ TEST_F(Conform, NamesWhatItDoesNotKnow) {
   expect_refused(run_program({"conform", "--backend", "cpu.sse"}), 2, {"cpu.sse", "cpu.scalar"});
 }
 
+TEST_F(Conform, TriesTheProfileOfAnotherChip) {
+  const Outcome outcome =
+      run_program({"conform", "--profile", "cdna2", "--op", "gemm_backward_weight"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+  expect_refused(run_program({"conform", "--profile", "cdna2", "--backend", "production"}), 3,
+                 {"cdna2", "production"});
+  expect_refused(run_program({"conform", "--profile", "cdna9"}), 2, {"cdna9", "cdna3"});
+}
+
 TEST_F(Conform, ComesOnceBeforeTheFirstStrictRun) {
   const Scene scene;
   const Outcome first = scene.rl("first");

@@ -48,6 +48,15 @@ TEST_F(Rl, EndsWithZeroAndASummary) {
   }
 }
 
+TEST_F(Rl, RunsTheProfileOfAnotherChipOnThisCpu) {
+  const Outcome outcome = scene_->rl("sm90", {"contract.profile=sm90"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const nlohmann::json s = scene_->summary("sm90");
+  EXPECT_GT(s.at("compared"), 8 * 16);
+  EXPECT_EQ(s.at("mismatch_count"), 0);
+  EXPECT_NE(scene_->last_trainer_state("sm90"), scene_->last_trainer_state("run"));
+}
+
 TEST_F(Rl, ShowsProgressOnStandardError) {
   EXPECT_NE(outcome_->err.find("step 8/8  reward"), std::string::npos) << outcome_->err;
   EXPECT_NE(outcome_->err.find("mismatches 0 of"), std::string::npos);

@@ -1,6 +1,6 @@
-// rlk_gpu_conform [sm90] [OP...]: conformance of the GPU backend of profile portable, or sm90,
-// alone, for machines without the libraries that rlk needs. Prints one line per operator, and last
-// "N passed, N failed".
+// rlk_gpu_conform [PROFILE] [OP...]: conformance of the GPU backend of one profile, portable unless
+// said otherwise, alone, for machines without the libraries that rlk needs. Prints one line per
+// operator, and last "N passed, N failed".
 #include <chrono>
 #include <string_view>
 
@@ -19,25 +19,39 @@ rlk::Op find_op(std::string_view name) {
   rlk::fail(rlk::ErrorCode::kInvalidArgument, "unknown operator \"{}\"", name);
 }
 
+constexpr int kNotAvailable = 3;  // exit code: no GPU, or not the one of the profile
+
+// Profiles that run on one chip only.
+struct OfChip {
+  rlk::Profile profile;
+  std::string_view architecture;
+  const rlk::KernelTable& (*kernels)();
+};
+constexpr OfChip kOfChips[] = {
+    {rlk::Profile::kSm90, "sm_90", rlk::gpu_kernels_sm90_on_host_memory},
+    {rlk::Profile::kCdna3, "gfx942", rlk::gpu_kernels_cdna3_on_host_memory},
+    {rlk::Profile::kCdna2, "gfx90a", rlk::gpu_kernels_cdna2_on_host_memory}};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     rlk::device::require();
     for (const rlk::device::Info& info : rlk::device::list()) {
-      fmt::print("GPU {}: {}, {}, {} processors, driver for CUDA {}, runtime {}\n", info.index,
-                 info.name, info.architecture, info.num_processors, info.driver, info.runtime);
+      fmt::print("GPU {}: {}, {}, {} processors, driver {}, runtime {}\n", info.index, info.name,
+                 info.architecture, info.num_processors, info.driver, info.runtime);
     }
     rlk::ConformOptions options;
     options.backends = {&rlk::gpu_kernels_on_host_memory()};
     int first_op = 1;
-    if (argc > 1 && argv[1] == std::string_view("sm90")) {
-      if (rlk::device::list().front().architecture != "sm_90") {
-        fmt::print("skipped: profile sm90 is for another chip\n");
-        return 0;
+    for (const OfChip& chip : kOfChips) {
+      if (argc < 2 || argv[1] != std::string_view(to_string(chip.profile))) continue;
+      if (!rlk::device::list().front().architecture.starts_with(chip.architecture)) {
+        fmt::print("profile {} is for another chip\n", argv[1]);
+        return kNotAvailable;
       }
-      options.contract.profile = rlk::Profile::kSm90;
-      options.backends = {&rlk::gpu_kernels_sm90_on_host_memory()};
+      options.contract.profile = chip.profile;
+      options.backends = {&chip.kernels()};
       first_op = 2;
     }
     for (int i = first_op; i < argc; ++i) options.ops.push_back(find_op(argv[i]));
@@ -60,6 +74,6 @@ int main(int argc, char** argv) {
     return failed == 0 && passed > 0 ? 0 : 1;
   } catch (const rlk::Error& e) {
     fmt::print(stderr, "{}\n", e.what());
-    return e.code() == rlk::ErrorCode::kNotAvailable ? 3 : 2;
+    return e.code() == rlk::ErrorCode::kNotAvailable ? kNotAvailable : 2;
   }
 }

@@ -19,6 +19,20 @@ TEST_F(Device, SaysWhatItIs) {
   }
 }
 
+TEST_F(Device, IsChosenByItsIndex) {
+  device::select(0);
+  const device::Stream stream;
+  for (const int index : {-1, 99}) {
+    try {
+      device::select(index);
+      ADD_FAILURE() << index;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(e.what()).find(std::to_string(index)), std::string::npos);
+    }
+  }
+}
+
 TEST_F(Device, BytesComeBackAsTheyWent) {
   device::Stream stream;
   std::vector<char> sent(10007);
@@ -50,6 +64,38 @@ TEST_F(Device, AWorkspaceGivesBackWhatAFrameTook) {
     if (i == 0) first = a;
     EXPECT_EQ(a, first);
   }
+}
+
+// Memory of the host and the device starts at zero, takes what either writes, and is copied behind
+// the work of every stream.
+TEST_F(Device, SharesMemoryWithTheHost) {
+  for (Memory* memory : {&device::managed_memory(), &device::pinned_memory()}) {
+    Array<std::int32_t> numbers(3, *memory);
+    EXPECT_EQ(numbers, (Array<std::int32_t>{0, 0, 0}));
+    numbers[1] = 5;
+    const Tensor ones(DType::kI32, {3}, *memory);
+    device::Stream stream;
+    device::fill(const_cast<std::int32_t*>(ones.data<std::int32_t>()), 1, 4, stream);
+    Tensor copy(DType::kI32, {3});
+    copy.copy_from(ones);
+    EXPECT_EQ(copy.data<std::int32_t>()[0], 0x01010101);
+    memory->copy(numbers.data(), copy.data<std::int32_t>(), 4);
+    EXPECT_EQ(numbers, (Array<std::int32_t>{0x01010101, 5, 0}));
+    memory->fill_zero(numbers.data(), 8);
+    EXPECT_EQ(numbers, (Array<std::int32_t>{0, 0, 0}));
+  }
+}
+
+TEST_F(Device, KeepsTheFaultsOfCallsApart) {
+  device::Queue queue;
+  for (const std::int64_t cell : {0, 2}) {
+    queue.use_fault_cell(cell);
+    const unsigned long long row = 10 + static_cast<unsigned long long>(cell);
+    device::copy(queue.fault(), &row, sizeof row, queue.stream());
+  }
+  EXPECT_EQ(queue.take_faults(3), (std::vector<std::int64_t>{10, -1, 12}));
+  EXPECT_EQ(queue.take_faults(3), (std::vector<std::int64_t>{-1, -1, -1}));
+  EXPECT_EQ(queue.read_fault(), -1);
 }
 
 TEST_F(Device, EventsMeasureTime) {

@@ -6,8 +6,11 @@
 
 #include "rlk/kernels/gpu/gpu.h"
 #include "rlk/kernels/gpu/linear_logp.h"
+#include "rlk/kernels/gpu/sm90/gemm.h"
+#include "rlk/kernels/gpu/sm90/table.h"
 #include "rlk/kernels/gpu/table.h"
 #include "rlk/kernels/gpu/token_runs.h"
+#include "rlk/kernels/reference/storage.h"
 #include "rlk/verify/conform.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -24,8 +27,6 @@ const std::vector<Op> kQuickOps = {Op::embedding,
                                    Op::merge_heads,
                                    Op::rope,
                                    Op::rope_backward,
-                                   Op::gemm,
-                                   Op::gemm_backward_weight,
                                    Op::bias_backward,
                                    Op::swiglu,
                                    Op::swiglu_backward,
@@ -38,15 +39,14 @@ const std::vector<Op> kQuickOps = {Op::embedding,
                                    Op::adamw};
 
 TEST(EmulatedGpuInvariance, BlocksAndThreadsMayRunInAnyOrder) {
-  for (const bool reversed : {false, true}) {
-    emulation::set_reversed(reversed);
+  for (const std::uint64_t seed : {0, 1}) {
+    const emulation::Scope scope({.wave = seed == 0 ? 32 : 64, .seed = seed});
     const Admission admission =
         conform({.contract = {}, .ops = kQuickOps, .backends = {&gpu_kernels_on_host_memory()}});
     for (const AdmissionEntry& entry : admission.entries()) {
       EXPECT_TRUE(entry.admitted) << to_string(entry.op) << ": " << entry.reason;
     }
   }
-  emulation::set_reversed(false);
 }
 
 using Event = std::pair<std::int64_t, std::int64_t>;  // tokens of a group of mac; {-1, -1}: a close
@@ -101,22 +101,34 @@ TEST(EmulatedGpuInvariance, WindowsGoThroughTheGroupsOfTheWholeCall) {
                                         {-1, -1}}));
 }
 
-// dw, chain and d_hidden of 45 rows, in tiles of so many rows.
-std::vector<std::uint32_t> head_gradients(std::int64_t tile_rows) {
+constexpr gpu::Products kPortable{gpu::gemm, gpu::gemm_backward_weight_in_window, 1};
+constexpr gpu::Products kSm90{gpu::sm90::gemm, gpu::sm90::gemm_backward_weight_in_window, 16};
+
+// d_hidden, dw and chain of 45 rows of some samples, in tiles of so many rows.
+template <typename T>
+std::vector<float> head_gradients(const gpu::Products& products, std::int64_t tile_rows,
+                                  const std::vector<std::int32_t>& cu_seqlens) {
   constexpr std::int64_t kTokens = 45, kHidden = 9, kVocab = 20, kPadded = 32;
   std::uint32_t seed = 1;
-  const auto number = [&] {
-    seed = seed * 1664525 + 1013904223;
-    return static_cast<float>(static_cast<std::int32_t>(seed) >> 16) * 0x1p-14f;
+  const auto fill = [&]<typename To>(std::vector<To>& to, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      seed = seed * 1664525 + 1013904223;
+      const float x = static_cast<float>(static_cast<std::int32_t>(seed) >> 16) * 0x1p-14f;
+      if constexpr (std::is_same_v<To, float>) {
+        to[static_cast<std::size_t>(i)] = x;
+      } else {
+        to[static_cast<std::size_t>(i)] = numerics::to_bf16(x);
+      }
+    }
   };
-  std::vector<float> hidden(kTokens * kHidden), head(kPadded * kHidden), g(kTokens);
-  for (float& x : hidden) x = number();
-  for (std::int64_t i = 0; i < kVocab * kHidden; ++i) head[static_cast<std::size_t>(i)] = number();
-  for (float& x : g) x = number();
-  std::vector<std::int32_t> targets(kTokens, 3);
-  std::int64_t group_ends[] = {0, 14, 15, 44};
+  std::vector<T> hidden(kTokens * kHidden), head(kPadded * kHidden), d_hidden(hidden.size());
+  std::vector<float> g(kTokens), dw(head.size(), 1.0f), chain(head.size(), 0.5f);
+  fill(hidden, kTokens * kHidden);
+  fill(head, kVocab * kHidden);
+  fill(g, kTokens);
+  const std::vector<std::int32_t> targets(kTokens, 3);
+  const std::int64_t group_ends[] = {0, 14, 15, 44};
   const SamplingParams params;
-  std::vector<float> d_hidden(hidden.size()), dw(head.size(), 1.0f), chain(head.size(), 0.5f);
   LinearLogpBackwardArgs args;
   args.forward.hidden = view(hidden.data(), {kTokens, kHidden});
   args.forward.head = view(head.data(), {kPadded, kHidden});
@@ -127,46 +139,40 @@ std::vector<std::uint32_t> head_gradients(std::int64_t tile_rows) {
   args.dw = view(dw.data(), {kPadded, kHidden});
   args.chain = view(chain.data(), {kPadded, kHidden});
   args.group_ends = view(group_ends, {4});
-  args.g = view(g.data(), {kTokens});
+  args.g = view(std::as_const(g).data(), {kTokens});
+  args.cu_seqlens = view(cu_seqlens.data(), {std::ssize(cu_seqlens)});
   device::Queue queue;
   test::TestExec exec;
   exec.exec.gpu = &queue;
-  const gpu::Products products{gpu::gemm, gpu::gemm_backward_weight_in_window, 1};
-  gpu::linear_logp_backward_of(products, exec.exec, args, tile_rows * kPadded * 8);
-  std::vector<std::uint32_t> bits;
-  for (const std::vector<float>* out : {&d_hidden, &dw, &chain}) {
-    for (const float x : *out) bits.push_back(std::bit_cast<std::uint32_t>(x));
+  const emulation::Scope scope({.kernels_may_touch_host = true});
+  gpu::linear_logp_backward_of(products, exec.exec, args,
+                               tile_rows * kPadded * static_cast<std::int64_t>(4 + sizeof(T)));
+  std::vector<float> out;
+  for (std::int64_t i = 0; i < std::ssize(d_hidden); ++i) {
+    out.push_back(reference::read(view(std::as_const(d_hidden).data(), {std::ssize(d_hidden)}), i));
   }
-  return bits;
+  out.insert(out.end(), dw.begin(), dw.end());
+  out.insert(out.end(), chain.begin(), chain.end());
+  return out;
 }
 
 TEST(EmulatedGpuInvariance, TheHeadsGradientsDoNotDependOnTheTiles) {
-  const std::vector<std::uint32_t> whole = head_gradients(45);
-  for (const std::int64_t tile_rows : {2, 7, 15, 44}) EXPECT_EQ(head_gradients(tile_rows), whole);
-}
-
-// out[thread] = base + the number of its neighbour, with or without the barrier that this needs.
-RLK_KERNEL(64) pass_on(float* out, int base, bool with_barrier) {
-  RLK_SHARED(float, shared, 64);
-  shared[gpu::thread()] = static_cast<float>(base + gpu::thread());
-  if (with_barrier) gpu::barrier();
-  out[gpu::thread()] = shared[gpu::thread() ^ 1];
-}
-
-TEST(EmulatedGpuTwin, AMissingBarrierShows) {
-  device::Queue queue;
-  test::TestExec exec;
-  exec.exec.gpu = &queue;
-  for (const bool with_barrier : {true, false}) {
-    const int base = with_barrier ? 0 : 100;
-    std::vector<float> out(64);
-    gpu::launch(exec.exec, {1}, 64, 0, pass_on, out.data(), base, with_barrier);
-    bool right = true;
-    for (int i = 0; i < 64; ++i) {
-      right = right && out[static_cast<std::size_t>(i)] == static_cast<float>(base + (i ^ 1));
-    }
-    EXPECT_EQ(right, with_barrier);
+  const std::vector<std::int32_t> samples{0, 3, 3, 20, 45};
+  const std::vector<float> portable = head_gradients<float>(kPortable, 45, samples);
+  for (const std::int64_t tile_rows : {2, 7, 15, 44}) {
+    EXPECT_EQ(head_gradients<float>(kPortable, tile_rows, samples), portable);
   }
+  const std::vector<float> sm90 = head_gradients<bf16>(kSm90, 45, samples);
+  for (const std::int64_t tile_rows : {33, 44}) {
+    EXPECT_EQ(head_gradients<bf16>(kSm90, tile_rows, samples), sm90);
+  }
+}
+
+TEST(EmulatedGpuTwin, RowsOfAllSamplesAsOneGiveOtherGradientsWhereMacIsWide) {
+  const std::vector<std::int32_t> samples{0, 3, 3, 20, 45}, one{0, 45};
+  EXPECT_EQ(head_gradients<float>(kPortable, 45, one),
+            head_gradients<float>(kPortable, 45, samples));
+  EXPECT_NE(head_gradients<bf16>(kSm90, 45, one), head_gradients<bf16>(kSm90, 45, samples));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct Case {
   std::int64_t vocab_size = 0;
   std::vector<SamplingParams> params{SamplingParams{}};
   std::vector<std::int64_t> ends;
+  std::vector<std::int32_t> cu_seqlens;
 
   std::int64_t rows() const { return hidden.shape(0); }
   ConstTensorView group_ends() const { return view(ends.data(), {std::ssize(ends)}); }
@@ -93,6 +94,7 @@ std::vector<Tensor> run(const KernelTable& kernels, Exec& exec, const Case& c,
   b.dw = out[3];
   b.chain = out[4];
   b.group_ends = c.group_ends();
+  if (!c.cu_seqlens.empty()) b.cu_seqlens = view(c.cu_seqlens.data(), {std::ssize(c.cu_seqlens)});
   b.g = c.g;
   if (options.entropy) b.g_entropy = c.g_entropy;
   kernels.linear_logp_backward(exec, b);
@@ -135,6 +137,18 @@ TEST(LinearLogpInvariance, EqualsTheReferenceInF32) {
           fmt::format("[{}, {}] x {} packed {}", s.rows, s.hidden, s.vocab, packed), {}, {1, 3});
     }
   }
+}
+
+// Tiles of whole rows hold 34 of these; a chain of dW goes on from tile to tile.
+TEST(LinearLogpInvariance, TilesOfRowsCutTheChainsOfOtherProfilesBetweenGroups) {
+  Case c = make_case(70, 1, 200'000, 200'064);
+  c.params[0].min_p = 1e-30f;
+  c.cu_seqlens = {0, 5, 61, 70};
+  Contract contract;
+  contract.profile = Profile::kCdna2;
+  const OpCall rows = call(c, {.entropy = false, .packed = false});
+  expect_same(outcome(rows, cpu_kernels(), contract, 2),
+              outcome(rows, reference_kernels(), contract), "cdna2");
 }
 
 TEST(LinearLogpInvariance, StateAndPackedWeightsChangeNoBit) {

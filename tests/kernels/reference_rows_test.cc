@@ -41,6 +41,24 @@ TEST(Embedding, BackwardAddsTokensOfARowInTheirOrder) {
   EXPECT_EQ(value(dtable, 1), 0.0f);  // 1 is lost when 2^30 comes
 }
 
+TEST(CopyRows, MovesBytesMakesZeroRowsAndReportsTheFirstLargeValue) {
+  TestExec exec;
+  Tensor x = bf16_tensor({1.0f, -0.0f, 3.0f, 4.0f, 5.0f, 6.0f});
+  Tensor y = bf16_tensor({9.0f, 9.0f, 9.0f, 9.0f, 9.0f, 9.0f, 9.0f, 9.0f});
+  const std::vector<std::int64_t> from{2, -1, 0}, to{3, 0, 2};
+  const CopyRowsArgs args{view(y.data<bf16>(), {4, 2}), view(x.data<bf16>(), {3, 2}),
+                          view(from.data(), {3}), view(to.data(), {3}), true};
+  reference::copy_rows(exec, args);
+  EXPECT_TRUE(same_bits(y, bf16_tensor({0.0f, 0.0f, 9.0f, 9.0f, 1.0f, -0.0f, 5.0f, 6.0f})));
+  EXPECT_EQ(exec.fault.row(), -1);
+  x.data<bf16>()[0] = bf16{0x7fc0};
+  reference::copy_rows(exec, args);
+  EXPECT_EQ(exec.fault.row(), 2);
+  x.data<bf16>()[5] = numerics::to_bf16(-0x1p56f);
+  reference::copy_rows(exec, args);
+  EXPECT_EQ(exec.fault.row(), 0);
+}
+
 TEST(ResidualAdd, RoundsOnceToNearestEvenAndMayAlias) {
   TestExec exec;
   Tensor a = bf16_tensor({1.0f, 1.0f, 3.0f});

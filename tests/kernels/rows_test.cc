@@ -330,6 +330,43 @@ TEST(EmbeddingTwin, AnotherTokenOrderGivesOtherBytes) {
   }
 }
 
+TEST(CopyRowsInvariance, EqualsTheReferenceAndReportsTheSameRow) {
+  for (const DType dtype : kStorageTypes) {
+    for (const std::int64_t n : kSizes) {
+      const Tensor x = random_tensor(dtype, {40, n}, 1, Kind::kCancelling);
+      std::vector<std::int64_t> from, to;
+      for (std::int64_t i = 0; i < 25; ++i) {
+        from.push_back(i % 5 == 4 ? -1 : i * 7 % 40);
+        to.push_back(i * 3 % 31);
+      }
+      for (const bool bounded : {false, true}) {
+        expect_the_reference_everywhere(
+            [&](const KernelTable& kernels, Exec& exec) {
+              Tensor large = x, y(dtype, {31, n});
+              if (dtype == DType::kF32) large.data<float>()[14 * n] = 0x1p56f;
+              std::vector<Tensor> out;
+              out.push_back(y);
+              kernels.copy_rows(exec, {out[0], large, view(std::as_const(from).data(), {25}),
+                                       view(std::as_const(to).data(), {25}), bounded});
+              return out;
+            },
+            fmt::format("rows of {}, bounded {}", n, bounded), {}, {1, 3});
+      }
+    }
+  }
+}
+
+// Rows that are taken as they stand, where `from` says otherwise.
+TEST(CopyRowsTwin, AnotherOrderOfRowsGivesOtherBytes) {
+  const Tensor x = random_tensor(DType::kBF16, {8, 16}, 1);
+  const std::vector<std::int64_t> from{3, 1, 2, 0, 4, 5, 6, 7};
+  Tensor right(DType::kBF16, {8, 16}), wrong = right;
+  TestExec exec;
+  cpu_kernels().copy_rows(exec, {right, x, view(from.data(), {8}), {}});
+  cpu_kernels().copy_rows(exec, {wrong, x, {}, {}});
+  EXPECT_FALSE(same_bytes(right, wrong));
+}
+
 TEST(ResidualAddInvariance, EqualsTheReferenceAlsoInPlaceAndWithSpacedRows) {
   for_each_shape([](const Case& c) {
     const Tensor a = c.random(1, 1);

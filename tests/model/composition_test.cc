@@ -86,7 +86,7 @@ TEST(Composition, ForwardOfQwen3) {
   EXPECT_EQ(
       calls_of(tiny_config()).forward,
       (Lines{"embedding", "rms_norm 1 eps 0.125", "gemm chain 64+0+0", "rms_norm 4 eps 0.125",
-             "rms_norm 2 eps 0.125", "rope", "rope", "attention", "gemm tree 64+0+0",
+             "rms_norm 2 eps 0.125", "rope", "rope", "copy_rows", "attention", "gemm tree 64+0+0",
              "residual_add", "rms_norm 1 eps 0.125", "gemm chain 64+0+0", "swiglu",
              "gemm tree 96+0+0", "residual_add", "rms_norm 1 eps 0.125", "gemm chain f32 64+0+0"}));
 }
@@ -94,11 +94,12 @@ TEST(Composition, ForwardOfQwen3) {
 TEST(Composition, ForwardWithBiasesAndWithoutQkNorm) {
   ModelConfig config = tiny_config("llama", false);
   config.attention_bias = config.attention_output_bias = config.mlp_bias = true;
-  EXPECT_EQ(calls_of(config).forward,
-            (Lines{"embedding", "rms_norm 1 eps 0.125", "gemm chain bias 64+0+0", "rope", "rope",
-                   "attention", "gemm tree bias 64+0+0", "residual_add", "rms_norm 1 eps 0.125",
-                   "gemm chain bias 64+0+0", "swiglu", "gemm tree bias 96+0+0", "residual_add",
-                   "rms_norm 1 eps 0.125", "gemm chain f32 64+0+0"}));
+  EXPECT_EQ(
+      calls_of(config).forward,
+      (Lines{"embedding", "rms_norm 1 eps 0.125", "gemm chain bias 64+0+0", "rope", "rope",
+             "copy_rows", "attention", "gemm tree bias 64+0+0", "residual_add",
+             "rms_norm 1 eps 0.125", "gemm chain bias 64+0+0", "swiglu", "gemm tree bias 96+0+0",
+             "residual_add", "rms_norm 1 eps 0.125", "gemm chain f32 64+0+0"}));
 }
 
 // Input gradients: row-parallel one chain; column-parallel the leaf tree, q, k, v together (64, 32

@@ -81,7 +81,7 @@ TEST(Audit, AZeroInAnOpenSumHasEitherSign) {
     Tensor theirs = f32_tensor({0.0f, 1.0f, -0.0f});
     const Tensor before = theirs;
     TensorView view = theirs;
-    Audit audit;
+    Audit audit(host_memory());
     audit.redirect(open ? "chain" : "dw", view);
     view.at<float>()[0] = -0.0f;
     std::int64_t compared = 0, mismatches = 0;

@@ -56,6 +56,11 @@ inline auto to_c(const EmbeddingBackwardArgs& a) {
   T(dtable), T(dy), T(ids);
   return call;
 }
+inline auto to_c(const CopyRowsArgs& a) {
+  Call<rlk_copy_rows_args> call;
+  T(y), T(x), T(from), T(to), V(bounded);
+  return call;
+}
 inline auto to_c(const ResidualAddArgs& a) {
   Call<rlk_residual_add_args> call;
   T(y), T(a), T(b);
@@ -162,7 +167,7 @@ inline auto to_c(const LinearLogpArgs& a) {
 }
 inline auto to_c(const LinearLogpBackwardArgs& a) {
   Call<rlk_linear_logp_backward_args> call;
-  T(d_hidden), T(dw), T(chain), T(group_ends), T(g), T(g_entropy);
+  T(d_hidden), T(dw), T(chain), T(group_ends), T(g), T(g_entropy), T(cu_seqlens);
   return call;
 }
 inline auto to_c(const GroupAdvantagesArgs& a) {

@@ -11,6 +11,7 @@
 #include "rlk/ops/adamw.h"
 #include "rlk/ops/attention.h"
 #include "rlk/ops/audit.h"
+#include "rlk/ops/copy_rows.h"
 #include "rlk/ops/embedding.h"
 #include "rlk/ops/gemm.h"
 #include "rlk/ops/group_advantages.h"
@@ -132,6 +133,7 @@ TEST(CHeader, HasNoPaddingThatALaterFieldWouldHideIn) {
 #define ENDS_WITH(type, field) \
   EXPECT_EQ(offsetof(type, field) + sizeof(type::field), sizeof(type)) << #type;
   ENDS_WITH(rlk_context_options, reserved)
+  ENDS_WITH(rlk_copy_rows_args, reserved)
   ENDS_WITH(rlk_rms_norm_args, residual_out)
   ENDS_WITH(rlk_gemm_args, segments)
   ENDS_WITH(rlk_kv_view, page_size)
@@ -183,8 +185,8 @@ TEST_F(CApi, MakesAContextAndSaysWhyNot) {
   options.mode = "off";
   options.contract_json = R"({"kv_blok": 64})";
   refused(RLK_ERROR_FORMAT, "kv_blok");
-  options.contract_json = R"({"profile": "sm90"})";
-  refused(RLK_ERROR_NOT_AVAILABLE, "sm90");
+  options.contract_json = R"({"profile": "sm70"})";
+  refused(RLK_ERROR_INVALID_ARGUMENT, "sm70");
   options.contract_json = nullptr;
   options.num_threads = -1;
   refused(RLK_ERROR_INVALID_ARGUMENT, "num_threads");
@@ -248,6 +250,14 @@ TEST_F(CApi, EmbeddingIsTheCppOne) {
   const Tensor ids = i32_tensor({0, 9, 9});
   same(embedding, rlk_embedding, EmbeddingArgs{y, table, ids});
   same(embedding_backward, rlk_embedding_backward, EmbeddingBackwardArgs{d, y, ids});
+}
+
+TEST_F(CApi, CopyRowsIsTheCppOne) {
+  Tensor y = bf({5, 9}, 1), x = bf({3, 9}, 2);
+  const std::vector<std::int64_t> from{2, -1, 2}, to{0, 4, 1};
+  same(copy_rows, rlk_copy_rows,
+       CopyRowsArgs{y, x, view(from.data(), {3}), view(to.data(), {3}), true},
+       {"y", "from", "to"});
 }
 
 TEST_F(CApi, ResidualAddIsTheCppOne) {
@@ -415,7 +425,8 @@ TEST_F(CApi, LinearLogpIsTheCppOne) {
   Tensor d_hidden_c = d_hidden, dw_c = dw, chain_c = chain, g = f32({5}, 8),
          g_entropy = f32({5}, 9);
   const std::vector<std::int64_t> ends{2};
-  LinearLogpBackwardArgs back{args, d_hidden, dw, chain, view(ends.data(), {1}), g, g_entropy};
+  const Tensor cu = cu_seqlens({2, 3});
+  LinearLogpBackwardArgs back{args, d_hidden, dw, chain, view(ends.data(), {1}), g, g_entropy, cu};
   linear_logp_backward(cpp_, back);
   back.d_hidden = d_hidden_c;
   back.dw = dw_c;
@@ -430,7 +441,7 @@ TEST_F(CApi, LinearLogpIsTheCppOne) {
       [&](const rlk_linear_logp_backward_args& a) {
         return rlk_linear_logp_backward(c_, &a);
       },
-      back_call, {"g_entropy"});
+      back_call, {"g_entropy", "cu_seqlens"});
   rlk_packed_weight* packed = nullptr;  // of the head, not of its transpose
   ASSERT_EQ(rlk_packed_weight_create(c_, &packed), RLK_OK);
   rlk_pack_weight_args pack{sizeof(pack), packed, to_c(head)};

@@ -7,6 +7,7 @@
 #define C_API_OPS(X)                                             \
   X(embedding, rlk_embedding_args)                               \
   X(embedding_backward, rlk_embedding_backward_args)             \
+  X(copy_rows, rlk_copy_rows_args)                               \
   X(residual_add, rlk_residual_add_args)                         \
   X(rms_norm, rlk_rms_norm_args)                                 \
   X(rms_norm_backward, rlk_rms_norm_backward_args)               \

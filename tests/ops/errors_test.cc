@@ -4,6 +4,7 @@
 
 #include "rlk/ops/adamw.h"
 #include "rlk/ops/attention.h"
+#include "rlk/ops/copy_rows.h"
 #include "rlk/ops/embedding.h"
 #include "rlk/ops/gemm.h"
 #include "rlk/ops/grpo_loss.h"
@@ -50,6 +51,21 @@ TEST_F(OpErrors, EmbeddingNamesTheTokenAndItsId) {
   refused(embedding, EmbeddingArgs{narrow, table, ids}, ErrorCode::kShape,
           {"y has shape [3, 7]", "[3, 8]"});
   refused(embedding, EmbeddingArgs{y, f32({10, 8}), ids}, ErrorCode::kDtype, {"y is BF16", "F32"});
+}
+
+TEST_F(OpErrors, CopyRowsNamesTheRow) {
+  Tensor y = bf({5, 8}), x = bf({3, 8});
+  for (const std::int64_t row : {-2, 3}) {
+    const std::vector<std::int64_t> from{0, row};
+    refused(copy_rows, CopyRowsArgs{y, x, view(from.data(), {2}), {}}, ErrorCode::kInvalidArgument,
+            {"copy_rows", "from[1] = " + std::to_string(row), "-1 to 2"});
+  }
+  const std::vector<std::int64_t> to{0, -1, 1};
+  refused(copy_rows, CopyRowsArgs{y, x, {}, view(to.data(), {3})}, ErrorCode::kInvalidArgument,
+          {"to[1] = -1", "0 to 4"});
+  Tensor few = bf({2, 8}), narrow = bf({5, 7});
+  refused(copy_rows, CopyRowsArgs{few, x, {}, {}}, ErrorCode::kShape, {"3 copies without to"});
+  refused(copy_rows, CopyRowsArgs{narrow, x, {}, {}}, ErrorCode::kShape, {"y has shape [5, 7]"});
 }
 
 TEST_F(OpErrors, RmsNormNamesTheArgument) {
@@ -298,11 +314,28 @@ TEST_F(OpErrors, RowOperatorsTakeF32AndAnyStrideButOneTypePerCall) {
           {"a is I32", "BF16 or F32"});
 }
 
+TEST_F(OpErrors, OnlyProfilePortableHasProductsOfF32) {
+  Contract contract;
+  contract.profile = Profile::kSm90;
+  Context sm90(contract, all_ops(Mode::kStrict), 1);
+  const Tensor a = f32({3, 8}), b = f32({4, 8});
+  Tensor c = f32({3, 4});
+  GemmArgs args;
+  args.c = c;
+  args.a = a;
+  args.b = b;
+  args.segments = {8, 0, 0};
+  gemm(ctx_, args);
+  expect_error(ErrorCode::kDtype, {"gemm", "a is F32", "BF16 in profile sm90"},
+               [&] { gemm(sm90, args); });
+}
+
 TEST(Context, RefusesModesAndProfilesThatAreNotThere) {
   Contract contract;
   contract.profile = Profile::kSm90;
   expect_error(ErrorCode::kNotAvailable, {"sm90", "does not run it"},
-               [&] { Context(contract, all_ops(Mode::kStrict), 1); });
+               [&] { Context(contract, all_ops(Mode::kStrict), 1, &production_kernels()); });
+  Context(contract, all_ops(Mode::kStrict), 1);  // the CPU backend runs every profile
   contract = {};
   contract.kv_block = 17;
   expect_error(ErrorCode::kInvalidArgument, {"kv_block"},

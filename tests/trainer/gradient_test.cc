@@ -67,6 +67,24 @@ TEST(GradientInvariance, MicroBatchesOf1To257SamplesGiveTheSame) {
   }
 }
 
+// With the matrix instruction of another chip a chain may be cut between groups of products only.
+TEST(GradientInvariance, MicroBatchesAndBackendsGiveTheSameUnderTheProfilesOfOtherChips) {
+  for (const Profile profile : {Profile::kSm90, Profile::kCdna3, Profile::kCdna2}) {
+    TrainerSetup setup;
+    setup.contract.profile = profile;
+    PassResult wanted = run_pass(setup, batch_record());
+    EXPECT_FALSE(same_result(wanted, expected())) << to_string(profile);
+    setup.options.micro_batch_tokens = 1;
+    setup.num_threads = 3;
+    PassResult cut = run_pass(setup, batch_record());
+    EXPECT_TRUE(same_result(cut, wanted)) << to_string(profile);
+    if (profile == Profile::kSm90) continue;
+    setup.kernels = &reference_kernels();
+    PassResult reference = run_pass(setup, batch_record());
+    EXPECT_TRUE(same_result(reference, wanted)) << to_string(profile);
+  }
+}
+
 TEST(GradientInvariance, TiedOrNotWithBiasesOrWithout) {
   for (const char* model_type : {"qwen3", "qwen2", "llama"}) {
     for (bool tied : {false, true}) {

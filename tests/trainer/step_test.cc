@@ -80,7 +80,8 @@ TEST(PackedBatch, RowsPredictResponseTokensOnly) {
   const std::vector<TrainSample> samples = batch_record();
   PackedBatch batch;
   batch.pack({samples.data(), 3});
-  EXPECT_EQ(batch.cu_seqlens, (std::vector<std::int32_t>{0, 45, 78, 80}));
+  EXPECT_EQ(batch.cu_seqlens, (Array<std::int32_t>{0, 45, 78, 80}));
+  EXPECT_EQ(batch.row_cu_seqlens, (Array<std::int32_t>{0, 40, 40, 41}));
   ASSERT_EQ(batch.num_rows(), 41);  // 40, none, 1
   EXPECT_EQ(batch.rows.front(), 4);
   EXPECT_EQ(batch.targets.front(), samples[0].token_ids[5]);

@@ -87,8 +87,8 @@ TEST(Conform, SaysWhichBackendsThereAre) {
                [] { find_backend("cpu.sse"); });
   Contract contract;
   contract.profile = Profile::kSm90;
-  expect_error(ErrorCode::kNotAvailable, {"sm90", cpu_kernels().backend},
-               [&] { conform({.contract = contract}); });
+  expect_error(ErrorCode::kNotAvailable, {"sm90", "production"},
+               [&] { conform({.contract = contract, .backends = {&production_kernels()}}); });
 }
 
 TEST(ConformInvariance, TheDigestIsThatOfEveryInstructionSetAndThreadCount) {
@@ -251,8 +251,8 @@ class AdmissionFile : public testing::Test {
   // The lines that loading says.
   std::vector<std::string> load(Admission* out = nullptr) {
     std::vector<std::string> lines;
-    Admission admission =
-        load_or_conform({}, [&](const std::string& line) { lines.push_back(line); });
+    Admission admission = load_or_conform({}, {cpu_kernels().backend},
+                                          [&](const std::string& line) { lines.push_back(line); });
     EXPECT_TRUE(admission.admitted(Op::gemm, cpu_kernels().backend));
     if (out) *out = std::move(admission);
     return lines;

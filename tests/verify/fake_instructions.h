@@ -32,6 +32,23 @@ inline void run_wrong(float* d, const float* c, const bf16* a, const bf16* b, in
   x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) ^ 1);
 }
 
+// One instruction of the model of cdna3 takes two groups.
+inline void run_cdna3(float* d, const float* c, const bf16* a, const bf16* b, int rows, int columns,
+                      int k) {
+  for (int i = 0; i < rows * columns; ++i) {
+    float sum = c[i];
+    for (int j = 0; j < k; j += 8) {
+      sum = numerics::mma::cdna3_group(sum, a + i / columns * k + j, b + i % columns * k + j);
+    }
+    d[i] = sum;
+  }
+}
+
+inline constexpr RawInstruction kCdna3AndHopper[] = {
+    {"cdna3 exact", Profile::kCdna3, 16, 16, 16, run_cdna3},
+    {"cdna3 hopper", Profile::kCdna3, 16, 16, 16, run_exact},
+};
+
 inline constexpr RawInstruction kExactAndWrong[] = {
     {"sm90 exact", Profile::kSm90, 16, 8, 16, run_exact},
     {"sm90 wrong", Profile::kSm90, 16, 8, 16, run_wrong},

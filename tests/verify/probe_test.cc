@@ -76,6 +76,22 @@ TEST(Probe, KeepsAFilePerInstructionThatTheReaderOfGoldensTakes) {
   EXPECT_EQ(last.seed, 1u);
 }
 
+TEST(Probe, AsksTheOpenPointsOfTheProfile) {
+  const ProbeReport exact = report_of(std::span(kCdna3AndHopper).first(1));
+  EXPECT_EQ(exact.different(), 0);
+  EXPECT_GE(exact.answers.size(), 10u);
+  for (const ProbeAnswer& answer : exact.answers) {
+    EXPECT_EQ(answer.point->profile, Profile::kCdna3);
+    EXPECT_TRUE(answer.as_model()) << answer.point->question;
+  }
+  const ProbeReport hopper = report_of(std::span(kCdna3AndHopper).last(1));
+  const ProbeAnswer& unit = hopper.answers.front();
+  EXPECT_STREQ(unit.point->question, "unit of the products");
+  EXPECT_EQ(unit.device_bits, 0xbf400000u);  // -0.75
+  EXPECT_FALSE(unit.as_model());
+  EXPECT_GT(hopper.different(), 4);
+}
+
 TEST(Probe, RoundsSizesUpToWhatTheInstructionTakes) {
   RawInstruction wide = kExactAndWrong[0];
   wide.columns = 96;

@@ -5,6 +5,7 @@
 
 #include "rlk/core/error.h"
 #include "rlk/kernels/cpu/attention_rows.h"
+#include "rlk/kernels/cpu/columns.h"
 #include "rlk/kernels/cpu/storage.h"
 #include "rlk/kernels/cpu/table.h"
 #include "rlk/kernels/reference/softmax_scale.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr std::int64_t kTileRows = 8 * kAttentionRows;
 
 struct Shape {
+  const numerics::mma::ColumnsIsa* model;
   std::int64_t group;  // query heads per KV head
   std::int64_t kv_heads;
   int d;
@@ -62,6 +64,7 @@ Scratch<T> take_scratch(Workspace::Frame& frame, const Shape& shape, std::int64_
   const std::int64_t rows = padded(shape.tile_rows());
   keys = padded(std::min(keys, shape.kv_block));
   AttentionTile tile{};
+  tile.model = shape.model;
   tile.d = shape.d;
   tile.ld = static_cast<int>(leading(shape.d));
   tile.c = shape.c;
@@ -301,9 +304,10 @@ void plan_tasks(Exec& exec, const AttentionArgs& args, std::int64_t kv_len_max, 
   }
 }
 
-Shape make_shape(const Exec& exec, const AttentionArgs& args) {
+Shape make_shape(const Exec& exec, const AttentionArgs& args, Isa isa) {
   const Contract& contract = exec.contract;
   Shape shape{};
+  shape.model = columns_isa(isa, contract.profile);
   shape.kv_heads = args.kv.k.shape(1);
   shape.group = args.q.shape(1) / shape.kv_heads;
   shape.d = static_cast<int>(args.q.shape(2));
@@ -311,7 +315,7 @@ Shape make_shape(const Exec& exec, const AttentionArgs& args) {
   shape.kv_split = contract.kv_split;
   shape.c = reference::log2e_over_sqrt(shape.d);
   RLK_ASSERT(shape.d % 2 == 0 && shape.d <= kMaxHeadDim);
-  RLK_ASSERT(contract.softmax_lanes == kSoftmaxLanes && contract.profile == Profile::kPortable);
+  RLK_ASSERT(contract.softmax_lanes == kSoftmaxLanes);
   RLK_ASSERT(args.q.stride(2) == 1 && args.y.stride(2) == 1);
   RLK_ASSERT(args.kv.k.stride(2) == 1 && args.kv.v.stride(2) == 1);
   return shape;
@@ -419,12 +423,12 @@ void run_splits(const Call<T>& call, const std::int64_t* tile_begin, std::int64_
 }
 
 template <typename T>
-void forward(Exec& exec, const AttentionArgs& args, const AttentionIsa<T>& isa) {
+void forward(Exec& exec, const AttentionArgs& args, Isa level) {
   const std::int64_t num_seqs = args.kv_lens.shape(0);
   const std::int64_t threads = exec.pool.num_threads();
   Workspace::Frame frame(exec.workspace);
   std::int64_t* tile_begin = frame.take<std::int64_t>(num_seqs + 1);
-  Shape shape = make_shape(exec, args);
+  Shape shape = make_shape(exec, args, level);
   std::int64_t kv_len_max = 1;
   for (std::int64_t s = 0; s < num_seqs; ++s) {
     kv_len_max = std::max<std::int64_t>(kv_len_max, *args.kv_lens.at<std::int32_t>(s));
@@ -434,7 +438,7 @@ void forward(Exec& exec, const AttentionArgs& args, const AttentionIsa<T>& isa) 
   for (std::int64_t i = 0; i < threads; ++i) {
     scratch[i] = take_scratch<T>(frame, shape, kv_len_max);
   }
-  const Call<T> call{exec, args, isa, shape};
+  const Call<T> call{exec, args, attention_isa<T>(level), shape};
   if (shape.by_split) {
     run_splits(call, tile_begin, tile_begin[num_seqs],
                (kv_len_max + shape.kv_split - 1) / shape.kv_split, scratch);
@@ -455,7 +459,7 @@ const AttentionTables& attention_tables(Isa isa) {
 
 template <Isa I>
 void attention(Exec& exec, const AttentionArgs& args) {
-  with_storage(args.q.dtype, [&]<typename T>() { forward(exec, args, attention_isa<T>(I)); });
+  with_storage(args.q.dtype, [&]<typename T>() { forward<T>(exec, args, I); });
 }
 
 RLK_INSTANTIATE(attention, AttentionArgs);

@@ -4,6 +4,7 @@
 #include "rlk/core/error.h"
 #include "rlk/kernels/attention.h"
 #include "rlk/kernels/cpu/attention_rows.h"
+#include "rlk/kernels/cpu/columns.h"
 #include "rlk/kernels/cpu/storage.h"
 #include "rlk/kernels/cpu/table.h"
 #include "rlk/kernels/reference/softmax_scale.h"
@@ -17,6 +18,7 @@ constexpr std::int64_t kRange = 2 * kGradKeys;
 static_assert(kGradQueries == kGradKeys);  // so that no cell starts above the diagonal
 
 struct Shape {
+  const numerics::mma::ColumnsIsa* model;
   std::int64_t kv_heads;
   std::int64_t group;  // query heads per KV head
   int d;
@@ -167,6 +169,7 @@ class Task {
   void cell(std::int64_t i, std::int64_t n, std::int64_t j, std::int64_t keys, std::int64_t at,
             float* dq, float* dk, float* dv) {
     GradCell cell;
+    cell.model = shape_.model;
     cell.queries = static_cast<int>(n);
     cell.keys = static_cast<int>(keys);
     cell.offset = static_cast<int>(i - j);
@@ -288,9 +291,11 @@ void two_passes(Exec& exec, const AttentionBackwardArgs& args, const AttentionIs
 }
 
 template <typename T>
-void backward(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa<T>& isa) {
+void backward(Exec& exec, const AttentionBackwardArgs& args, Isa level) {
+  const AttentionIsa<T>& isa = attention_isa<T>(level);
   const Contract& contract = exec.contract;
   Shape shape;
+  shape.model = columns_isa(level, contract.profile);
   shape.kv_heads = args.k.shape(1);
   shape.group = args.q.shape(1) / shape.kv_heads;
   shape.d = static_cast<int>(args.q.shape(2));
@@ -303,7 +308,7 @@ void backward(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa<
   shape.c = reference::log2e_over_sqrt(shape.d);
   shape.c2 = reference::one_over_sqrt(shape.d);
   RLK_ASSERT(shape.d % 2 == 0 && shape.d <= kMaxHeadDim);
-  RLK_ASSERT(contract.norm_lanes >= kAttentionPad && contract.profile == Profile::kPortable);
+  RLK_ASSERT(contract.norm_lanes >= kAttentionPad);
   for (const ConstTensorView& x : {args.q, args.k, args.v, args.y, args.dy}) {
     RLK_ASSERT(x.stride(2) == 1);
   }
@@ -340,7 +345,7 @@ void backward(Exec& exec, const AttentionBackwardArgs& args, const AttentionIsa<
 
 template <Isa I>
 void attention_backward(Exec& exec, const AttentionBackwardArgs& args) {
-  with_storage(args.q.dtype, [&]<typename T>() { backward(exec, args, attention_isa<T>(I)); });
+  with_storage(args.q.dtype, [&]<typename T>() { backward<T>(exec, args, I); });
 }
 
 RLK_INSTANTIATE(attention_backward, AttentionBackwardArgs);

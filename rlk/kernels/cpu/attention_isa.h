@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "rlk/kernels/cpu/row_list.h"
+#include "rlk/numerics/mma/columns_isa.h"
 
 namespace rlk {
 enum class Isa : std::uint8_t;
@@ -35,7 +36,9 @@ struct SoftmaxState {
   float* o;  // [rows, ld]
 };
 
+// `model`: how chains of another profile than portable go; null for fma.
 struct AttentionTile {
+  const numerics::mma::ColumnsIsa* model;
   int rows;
   int d;
   int ld;            // leading dimension of q, o and v
@@ -65,6 +68,7 @@ struct KvBlock {
 
 // Queries against keys, both from one sequence and head: the pairs of one cell of the score matrix.
 struct GradCell {
+  const numerics::mma::ColumnsIsa* model;  // as in AttentionTile
   int queries;
   int keys;
   int offset;  // query i sees the keys j <= i + offset

@@ -8,6 +8,7 @@ namespace {
 template <Isa I>
 KernelTable make_table(const char* backend) {
   return {.backend = backend,
+          .profiles = 0xf,  // by the models of numerics/mma
 #define RLK_OP(name, Args) .name = &cpu::name<I>,
           RLK_OPS(RLK_OP)
 #undef RLK_OP

@@ -39,7 +39,7 @@ void finish_panel(const GemmIsa& isa, const TensorView& c, const GemmBlock& bloc
 
 template <Isa I>
 void gemm(Exec& exec, const GemmArgs& args) {
-  const GemmIsa& isa = gemm_isa(I);
+  const GemmIsa& isa = gemm_isa(I, exec.contract.profile);
   const std::int64_t panel = isa.panel;
   const std::int64_t m = args.c.shape(0);
   const std::int64_t n = args.c.shape(1);
@@ -98,7 +98,7 @@ void gemm(Exec& exec, const GemmArgs& args) {
 
 template <Isa I>
 void pack_weight(Exec& exec, const PackWeightArgs& args) {
-  const GemmIsa& isa = gemm_isa(I);
+  const GemmIsa& isa = gemm_isa(I, exec.contract.profile);
   const ConstTensorView& w = args.w;
   const std::int64_t n = w.shape(0);
   const std::int64_t k = w.shape(1);

@@ -20,17 +20,27 @@ struct Groups {
   Group* data;
   std::int64_t count = 0;
 
-  Groups(Workspace::Frame& frame, const ConstTensorView& ends, std::int64_t tokens) {
+  // cu_seqlens: absent where a sample does not start a new group of mac.
+  Groups(Workspace::Frame& frame, const ConstTensorView& ends, const ConstTensorView& cu_seqlens,
+         std::int64_t tokens) {
+    const std::int64_t samples = cu_seqlens ? cu_seqlens.shape(0) - 1 : 1;
     const std::int64_t closed = ends ? ends.shape(0) : 0;
     data = frame.take<Group>(closed + 1);
-    std::int64_t begin = 0;
+    std::int64_t begin = 0, sample = 1;  // the one that holds `begin` ends at cu_seqlens[sample]
     for (std::int64_t i = 0; i <= closed; ++i) {
       const std::int64_t end = i < closed ? *ends.at<std::int64_t>(i) : tokens;
       Group& group = *std::construct_at(data + count++);
       group.closed = i < closed;
-      group.runs = GemmRuns(frame, 1, end - begin, false);
-      group.runs.add_chain(begin, end, GemmRun::kLoad);
-      begin = end;
+      group.runs = GemmRuns(frame, samples, end - begin, false);
+      while (begin < end) {
+        std::int64_t stop = end;
+        if (cu_seqlens) {
+          while (*cu_seqlens.at<std::int32_t>(sample) <= begin) ++sample;
+          stop = std::min<std::int64_t>(end, *cu_seqlens.at<std::int32_t>(sample));
+        }
+        group.runs.add_chain(begin, stop, group.runs.empty() ? GemmRun::kLoad : GemmRun::kGoOn);
+        begin = stop;
+      }
     }
   }
   const Group* begin() const { return data; }
@@ -72,7 +82,7 @@ void run_block(const GemmIsa& isa, const GemmBackwardWeightArgs& args, const Gem
 
 template <Isa I>
 void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
-  const GemmIsa& isa = gemm_isa(I);
+  const GemmIsa& isa = gemm_isa(I, exec.contract.profile);
   const std::int64_t m = args.chain.shape(0);
   const std::int64_t n = args.chain.shape(1);
   const std::int64_t tokens = args.dy.shape(0);
@@ -86,7 +96,9 @@ void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
   const std::int64_t cols = tokens <= kShortDepth ? 4 * kBlockCols : kBlockCols;
   const GemmCut cut = cut_gemm(isa, m, n, tokens, cols, threads);
   Workspace::Frame frame(exec.workspace);
-  const Groups groups(frame, args.group_ends, tokens);
+  const bool portable = exec.contract.profile == Profile::kPortable;
+  const Groups groups(frame, args.group_ends, portable ? ConstTensorView{} : args.cu_seqlens,
+                      tokens);
   const GemmScratches scratches(frame, cut, cut.rows * isa.panel, threads);
   exec.pool.parallel_for(
       cut.size(), cut.grain, [&](std::int64_t begin, std::int64_t end, int thread) {
@@ -104,7 +116,7 @@ void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
 
 template <Isa I>
 void bias_backward(Exec& exec, const BiasBackwardArgs& args) {
-  const GemmIsa& isa = gemm_isa(I);
+  const GemmIsa& isa = gemm_isa(I, exec.contract.profile);
   const std::int64_t n = args.dbias.shape(0);
   const std::int64_t samples = args.cu_seqlens.shape(0) - 1;
   if (n == 0 || samples <= 0) return;

@@ -36,14 +36,6 @@ void widen_panels(const GemmIsa& isa, const ConstTensorView& b, const GemmBlock&
 
 }  // namespace
 
-const GemmIsa& gemm_isa(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2: return kGemmAvx2;
-    case Isa::kAvx512: return kGemmAvx512;
-    default: return kGemmScalar;
-  }
-}
-
 void widen(const GemmIsa& isa, float* dst, std::int64_t dst_stride, const ConstTensorView& x,
            std::int64_t row, std::int64_t col, std::int64_t rows, std::int64_t cols) {
   if (x.dtype == DType::kF32) {
@@ -91,10 +83,11 @@ bool GemmRuns::add_subtree(const std::array<std::int64_t, 3>& segments, int leav
   return count_ > before;
 }
 
-// Cut evenly, and not at all where it fits into a piece.
+// Cut evenly, by whole steps, and not at all where it fits into a piece.
 void GemmRuns::add(std::int64_t begin, std::int64_t end, int level, GemmRun::Start start) {
   if (begin >= end) return;
-  const std::int64_t step = ceil_div(end - begin, ceil_div(end - begin, kGemmDepth));
+  const std::int64_t even = ceil_div(end - begin, ceil_div(end - begin, kGemmDepth));
+  const std::int64_t step = ceil_div(even, kChainStep) * kChainStep;
   for (; begin < end; begin += step, start = GemmRun::kGoOn) {
     const std::int64_t depth = std::min(step, end - begin);
     if (used_ + depth > kGemmDepth) used_ = 0;

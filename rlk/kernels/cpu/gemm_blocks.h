@@ -13,7 +13,7 @@
 
 namespace rlk::cpu {
 
-const GemmIsa& gemm_isa(Isa isa);
+const GemmIsa& gemm_isa(Isa isa, Profile profile);
 
 // dst[i * dst_stride + j] = f32(x[row + i, col + j]), x of either storage type with any strides.
 void widen(const GemmIsa& isa, float* dst, std::int64_t dst_stride, const ConstTensorView& x,
@@ -21,6 +21,9 @@ void widen(const GemmIsa& isa, float* dst, std::int64_t dst_stride, const ConstT
 
 // A matrix seen as its transpose.
 ConstTensorView transposed(ConstTensorView x);
+
+// A chain may be cut at multiples of this many elements from its start, whatever the profile.
+inline constexpr std::int64_t kChainStep = 16;
 
 // The stretches of K that the chains go through, in order. A piece begins where run.a is 0.
 class GemmRuns {
@@ -37,6 +40,7 @@ class GemmRuns {
   // A chain over [begin, end).
   void add_chain(std::int64_t begin, std::int64_t end, GemmRun::Start start);
 
+  bool empty() const { return count_ == 0; }
   const GemmRun* begin() const { return runs_; }
   const GemmRun* end() const { return runs_ + count_; }
 

@@ -39,7 +39,8 @@ struct GemmAcc {
 //      +------+             | packed    |
 //      stride kGemmStrideA  +-----------+
 //
-// Each sum is one chain: acc = fma(a, b, acc) in rising k.
+// Each sum is one chain in rising k: acc = fma(a, b, acc), or groups of the matrix instruction of
+// another profile (gemm_profiles.cc).
 struct GemmPiece {
   const float* a;
   const void* b;

@@ -135,7 +135,7 @@ void linear_logp(Exec& exec, const LinearLogpArgs& args) {
   const auto filtered = [&](std::int64_t t) {
     return has_filter(params_of(args.params, args.num_params, t));
   };
-  Forward forward(exec, gemm_isa(I), logprob_isa(I), args);
+  Forward forward(exec, gemm_isa(I, exec.contract.profile), logprob_isa(I), args);
   for (std::int64_t begin = 0, end; begin < num_tokens; begin = end) {
     const bool filter = filtered(begin);
     const std::int64_t most = filter ? num_tokens : std::min(num_tokens, begin + kMostRows);

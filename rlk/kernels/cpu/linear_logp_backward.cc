@@ -234,7 +234,7 @@ void read_rows(Exec& exec, const LinearLogpBackwardArgs& args, Row* out) {
 template <Isa I, typename T>
 void run_rows(Exec& exec, const LinearLogpBackwardArgs& args) {
   const LinearLogpArgs& forward = args.forward;
-  const GemmIsa& gemm = gemm_isa(I);
+  const GemmIsa& gemm = gemm_isa(I, exec.contract.profile);
   const LogprobIsa& isa = logprob_isa(I);
   const std::int64_t num_rows = forward.hidden.shape(0), vocab_padded = forward.head.shape(0);
   const int threads = exec.pool.num_threads();
@@ -287,7 +287,7 @@ void run_rows(Exec& exec, const LinearLogpBackwardArgs& args) {
     dy.layout.stride[0] = width;
     d_hidden.add(scratches, dy, begin, end);
     gemm_backward_weight<I>(exec, {rows(args.dw, begin, end), rows(args.chain, begin, end), dy,
-                                   forward.hidden, args.group_ends});
+                                   forward.hidden, args.group_ends, args.cu_seqlens});
   }
   d_hidden.finish(args.d_hidden);
 }
@@ -308,13 +308,12 @@ void linear_logp_backward(Exec& exec, const LinearLogpBackwardArgs& args) {
                                  static_cast<std::int64_t>(sizeof(Row));
   const std::int64_t tile =
       even_tile(num_tokens, std::max<std::int64_t>(64, kOpenBytes / row_bytes));
-  GroupEnds ends(args.group_ends);
   Workspace::Frame frame(exec.workspace);
-  auto* memory = frame.take<std::int64_t>(args.group_ends ? args.group_ends.shape(0) : 0);
-  for (std::int64_t begin = 0; begin < num_tokens; begin += tile) {
-    const std::int64_t end = std::min(begin + tile, num_tokens);
+  RowParts parts(exec, args, frame);
+  for (std::int64_t begin = 0, end; begin < num_tokens; begin = end) {
+    end = parts.end(begin, tile);
     LinearLogpBackwardArgs part = rows_of(args, begin, end);
-    part.group_ends = ends.in_rows(begin, end, memory);
+    parts.set(begin, end, &part.group_ends, &part.cu_seqlens);
     Fault fault;
     Exec inner{exec.pool, exec.workspace, exec.contract, fault};
     with_storage(forward.hidden.dtype, [&]<typename T>() { run_rows<I, T>(inner, part); });

@@ -11,7 +11,7 @@ namespace rlk::gpu {
 template <typename T, int kLanes>
 static RLK_KERNEL(kLaneThreads)
     attention_d_sum_kernel(float* d_sum, Ref<const T> dy, Ref<const T> y, std::int64_t num_tokens,
-                           std::int64_t heads, std::int64_t d, int lanes) {
+                           std::int64_t heads, std::int64_t d, int lanes, bool packed) {
   const auto lane_row = LaneRow<kLanes>::make(lanes);
   const bool live = lane_row.row < num_tokens * heads;
   const std::int64_t row = live ? lane_row.row : 0;
@@ -21,8 +21,8 @@ static RLK_KERNEL(kLaneThreads)
   lane_row.for_each_pack(d, [&](std::int64_t k) {
     float a[kLanes];
     float b[kLanes];
-    load_pack(&dy(t, h), dy.stride[2], k, d, false, a);
-    load_pack(&y(t, h), y.stride[2], k, d, false, b);
+    load_pack(&dy(t, h), dy.stride[2], k, d, packed, a);
+    load_pack(&y(t, h), y.stride[2], k, d, packed, b);
     for (int i = 0; i < kLanes; ++i) acc[i] = numerics::fma(a[i], b[i], acc[i]);
   });
   const float sum = lane_row.tree(acc);
@@ -33,11 +33,11 @@ static RLK_KERNEL(kLaneThreads)
 template <typename T>
 void attention_d_sum(Exec& exec, const AttentionBackwardArgs& args, float* d_sum) {
   const std::int64_t num_tokens = args.q.shape(0), heads = args.q.shape(1);
-  const int lanes = exec.contract.norm_lanes;
+  const int lanes = used_lanes(exec.contract.norm_lanes, args.q.shape(2));
   with_lanes(lanes, [&]<int kLanes>() {
     launch(exec, lane_grid(num_tokens * heads, lanes, kLanes), kLaneThreads, 0,
            attention_d_sum_kernel<T, kLanes>, d_sum, ref<T>(args.dy), ref<T>(args.y), num_tokens,
-           heads, args.q.shape(2), lanes);
+           heads, args.q.shape(2), lanes, packs<kLanes>(args.dy) && packs<kLanes>(args.y));
   });
 }
 

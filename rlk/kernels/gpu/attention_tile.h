@@ -41,6 +41,15 @@ struct SequenceTile {
   std::int64_t num_rows;  // of the tile; 0: no such tile
 };
 
+// Tile `number`, which is of sequence s or of none.
+RLK_DEVICE SequenceTile tile_of_sequence(const TileMap& map, std::int64_t s, std::int64_t number) {
+  SequenceTile tile{s, map.cu_seqlens(s), map.cu_seqlens(s + 1), 0, 0};
+  tile.first = (number - map.number(s)) * map.size;
+  const std::int64_t rest = (tile.end - tile.begin) * map.rows_per_token - tile.first;
+  tile.num_rows = rest < 0 ? 0 : rest < map.size ? rest : map.size;
+  return tile;
+}
+
 RLK_DEVICE SequenceTile find_tile(const TileMap& map, std::int64_t number) {
   std::int64_t low = 0;
   for (std::int64_t high = map.num_seqs; high - low > 1;) {
@@ -51,11 +60,7 @@ RLK_DEVICE SequenceTile find_tile(const TileMap& map, std::int64_t number) {
       high = middle;
     }
   }
-  SequenceTile tile{low, map.cu_seqlens(low), map.cu_seqlens(low + 1), 0, 0};
-  tile.first = (number - map.number(low)) * map.size;
-  const std::int64_t rest = (tile.end - tile.begin) * map.rows_per_token - tile.first;
-  tile.num_rows = rest < 0 ? 0 : rest < map.size ? rest : map.size;
-  return tile;
+  return tile_of_sequence(map, low, number);
 }
 
 // acc[i][c] = chain over x in [0, d) of row i by column c: rows lie in shared memory, `stride`

@@ -62,6 +62,23 @@ RLK_DEVICE void store_elements(T* row, std::int64_t stride, std::int64_t k, std:
   }
 }
 
+// The same elements kept as they are stored, so that many of them fit in registers.
+template <typename T, bool kWhole>
+struct HeldElements {
+  Pack<T, kWidth> pack;
+
+  RLK_DEVICE void load(const T* row, std::int64_t stride, std::int64_t k, std::int64_t n) {
+    if constexpr (kWhole) {
+      pack = Pack<T, kWidth>::read(row + k);
+    } else {
+      float x[kWidth];
+      load_pack(row, stride, k, n, false, x);
+      pack = Pack<T, kWidth>::of(x);
+    }
+  }
+  RLK_DEVICE void get(float (&x)[kWidth]) const { pack.get(x); }
+};
+
 // The grid for [rows, n], and a thread's place in it.
 inline Grid element_grid(std::int64_t rows, std::int64_t n) {
   return {ceil_div(rows * ceil_div(n, kWidth), kElementThreads)};

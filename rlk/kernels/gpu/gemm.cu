@@ -43,7 +43,9 @@ gemm_kernel(Output c, Operand<T> a, Operand<T> b, Ref<const T> bias, GemmShape s
   float acc[Tile::kRows][Tile::kColumns] = {};
   if constexpr (kLevels == 0) {
     Tile::chain(a, m0, b, n0, 0, shape.k, shared, acc);
+    RLK_UNROLL
     for (int r = 0; r < Tile::kRows; ++r) {
+      RLK_UNROLL
       for (int j = 0; j < Tile::kColumns; ++j) acc[r][j] = acc[r][j] + 0.0f;
     }
   } else {
@@ -56,18 +58,22 @@ gemm_kernel(Output c, Operand<T> a, Operand<T> b, Ref<const T> bias, GemmShape s
         start += size;
       }
       float sums[kOwn];
+      RLK_UNROLL
       for (int i = 0; i < kOwn; ++i) {
         sums[i] = acc[i / Tile::kColumns][i % Tile::kColumns];
         acc[i / Tile::kColumns][i % Tile::kColumns] = 0.0f;
       }
       tree.push(sums);
     }
+    RLK_UNROLL
     for (int i = 0; i < kOwn; ++i) {
       acc[i / Tile::kColumns][i % Tile::kColumns] = tree.result(i);
     }
   }
+  RLK_UNROLL
   for (int r = 0; r < Tile::kRows; ++r) {
     const std::int64_t m = m0 + Tile::row(r);
+    RLK_UNROLL
     for (int j = 0; j < Tile::kColumns; ++j) {
       const std::int64_t n = n0 + Tile::column(j);
       if (m >= shape.m || n >= shape.n) continue;
@@ -90,15 +96,19 @@ gemm_backward_weight_kernel(Ref<float> dw, Ref<float> chain, Operand<T> dy, Oper
   // Calls visit(n, k, acc) for the thread's sums.
   float acc[Tile::kRows][Tile::kColumns];
   const auto for_each = [&](const auto& visit) {
+    RLK_UNROLL
     for (int r = 0; r < Tile::kRows; ++r) {
       const std::int64_t n = n0 + Tile::row(r);
+      RLK_UNROLL
       for (int j = 0; j < Tile::kColumns; ++j) {
         const std::int64_t k = k0 + Tile::column(j);
         if (n < dy.size && k < x.size) visit(n, k, acc[r][j]);
       }
     }
   };
+  RLK_UNROLL
   for (int r = 0; r < Tile::kRows; ++r) {
+    RLK_UNROLL
     for (int j = 0; j < Tile::kColumns; ++j) acc[r][j] = 0.0f;
   }
   for_each([&](std::int64_t n, std::int64_t k, float& sum) { sum = chain(n, k); });
@@ -132,12 +142,9 @@ void run_gemm(Exec& exec, const GemmArgs& args, const GemmShape& shape) {
   } else {
     c.bf16_out = ref<bf16>(args.c);
   }
-  const Operand<T> a{static_cast<const T*>(args.a.data), args.a.stride(0), args.a.stride(1),
-                     shape.m};
-  const Operand<T> b{static_cast<const T*>(args.b.data), args.b.stride(0), args.b.stride(1),
-                     shape.n};
   launch(exec, {ceil_div(shape.m, Tile::kM), ceil_div(shape.n, Tile::kN)}, Tile::kThreads, 0,
-         gemm_kernel<T, Tile, kLevels>, c, a, b, ref<T>(args.bias), shape);
+         gemm_kernel<T, Tile, kLevels>, c, Operand<T>::make(args.a), Operand<T>::make(args.b),
+         ref<T>(args.bias), shape);
 }
 
 template <typename T, typename Tile>
@@ -180,12 +187,9 @@ void gemm_backward_weight_in_window(Exec& exec, const GemmBackwardWeightArgs& ar
   runs.cu_seqlens = {};  // a mac takes one product: samples do not show
   runs.num_samples = 1;
   with_storage(args.dy.dtype, [&]<typename T>() {
-    const Operand<T> dy{static_cast<const T*>(args.dy.data), args.dy.stride(1), args.dy.stride(0),
-                        n};
-    const Operand<T> x{static_cast<const T*>(args.x.data), args.x.stride(1), args.x.stride(0), k};
     launch(exec, {ceil_div(n, LargeTile::kM), ceil_div(k, LargeTile::kN)}, LargeTile::kThreads, 0,
-           gemm_backward_weight_kernel<T>, ref<float>(args.dw), ref<float>(args.chain), dy, x,
-           runs);
+           gemm_backward_weight_kernel<T>, ref<float>(args.dw), ref<float>(args.chain),
+           Operand<T>::make(args.dy, true), Operand<T>::make(args.x, true), runs);
   });
 }
 

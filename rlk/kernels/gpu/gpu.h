@@ -12,6 +12,7 @@
 //   launch(exec, grid, threads, shared_bytes, kernel, arguments...)
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,20 +32,16 @@ struct Grid {
 
 }  // namespace rlk::gpu
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
+#if defined(__CUDACC__) || defined(__HIP__)
 
 #include "rlk/device/gpu_runtime.h"
 
+#if defined(__HIP__)
+#include "rlk/kernels/gpu/gpu_hip.h"
+#else
 #define RLK_KERNEL(max_threads) __global__ __launch_bounds__(max_threads) void
 #define RLK_DEVICE __device__ inline
-#define RLK_UNROLL _Pragma("unroll")
-#define RLK_SHARED(T, name, count)                                                          \
-  __shared__ alignas(alignof(T) > 16 ? alignof(T)                                           \
-                                     : 16) unsigned char name##_bytes[sizeof(T) * (count)]; \
-  T* const name = reinterpret_cast<T*>(name##_bytes)
-#define RLK_DYNAMIC_SHARED(name)                                \
-  extern __shared__ __align__(16) unsigned char name##_bytes[]; \
-  char* const name = reinterpret_cast<char*>(name##_bytes)
+#define RLK_IN_SHARED __shared__
 
 namespace rlk::gpu {
 
@@ -55,17 +52,27 @@ RLK_DEVICE std::int64_t block_y() { return blockIdx.y; }
 RLK_DEVICE std::int64_t block_z() { return blockIdx.z; }
 RLK_DEVICE void barrier() { __syncthreads(); }
 RLK_DEVICE int barrier_count(bool b) { return __syncthreads_count(b); }
-#if defined(__CUDACC__)
 RLK_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
-#else
-RLK_DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor(x, mask); }
-#endif
 RLK_DEVICE void atomic_min(unsigned long long* at, unsigned long long x) { atomicMin(at, x); }
 RLK_DEVICE void atomic_max(int* at, int x) { atomicMax(at, x); }
 // Returns what was there before.
 RLK_DEVICE unsigned long long atomic_add(unsigned long long* at, unsigned long long x) {
   return atomicAdd(at, x);
 }
+
+}  // namespace rlk::gpu
+#endif
+
+#define RLK_UNROLL _Pragma("unroll")
+#define RLK_SHARED(T, name, count)                                   \
+  alignas(alignof(T) > 16 ? alignof(T) : 16)                         \
+      RLK_IN_SHARED unsigned char name##_bytes[sizeof(T) * (count)]; \
+  T* const name = reinterpret_cast<T*>(name##_bytes)
+#define RLK_DYNAMIC_SHARED(name)                                 \
+  alignas(16) extern RLK_IN_SHARED unsigned char name##_bytes[]; \
+  char* const name = reinterpret_cast<char*>(name##_bytes)
+
+namespace rlk::gpu {
 
 template <typename... P, typename... A>
 void launch(Exec& exec, const Grid& grid, int threads, std::size_t shared_bytes,
@@ -101,6 +108,21 @@ void launch(Exec& exec, const Grid& grid, int threads, std::size_t shared_bytes,
 #endif
 
 namespace rlk::gpu {
+
+// Two numbers that are not NaN as bf16, rounded to nearest even, `low` in the low half.
+RLK_HD inline std::uint32_t bf16_pair(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  const auto round = [](float x) {
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
+    return u + 0x7fffu + ((u >> 16) & 1u);
+  };
+  return round(low) >> 16 | (round(high) & 0xffff0000u);
+#endif
+}
 
 // Notes that `row` met a number the contract forbids.
 RLK_DEVICE void report(unsigned long long* fault, std::int64_t row) {

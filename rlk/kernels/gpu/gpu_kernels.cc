@@ -7,6 +7,7 @@ const KernelTable& gpu_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table;
     table.backend = gpu::kBackend;
+    table.on_device = true;
 #define RLK_OP(name, Args) table.name = &gpu::call<&gpu::name, Args>;
     RLK_GPU_OPS(RLK_OP)
 #undef RLK_OP

@@ -7,6 +7,7 @@
 #define RLK_GPU_OPS(X)                                   \
   X(embedding, EmbeddingArgs)                            \
   X(embedding_backward, EmbeddingBackwardArgs)           \
+  X(copy_rows, CopyRowsArgs)                             \
   X(residual_add, ResidualAddArgs)                       \
   X(rms_norm, RmsNormArgs)                               \
   X(rms_norm_backward, RmsNormBackwardArgs)              \
@@ -37,9 +38,25 @@
   X(grad_norm, GradNormArgs)                             \
   X(adamw, AdamwArgs)
 
+// Those of them that are made of products, which other profiles than portable have of their own.
+#define RLK_GPU_PRODUCT_OPS(X)                    \
+  X(pack_weight, PackWeightArgs)                  \
+  X(gemm, GemmArgs)                               \
+  X(gemm_backward_weight, GemmBackwardWeightArgs) \
+  X(attention, AttentionArgs)                     \
+  X(attention_backward, AttentionBackwardArgs)    \
+  X(linear_logp, LinearLogpArgs)                  \
+  X(linear_logp_backward, LinearLogpBackwardArgs)
+
 namespace rlk::gpu {
 
+#if defined(__HIP_PLATFORM_AMD__)
+inline constexpr const char* kBackend = "hip.portable";
+#else
 inline constexpr const char* kBackend = "cuda.portable";
+#endif
 inline constexpr const char* kBackendSm90 = "cuda.sm90";
+inline constexpr const char* kBackendCdna3 = "hip.cdna3";
+inline constexpr const char* kBackendCdna2 = "hip.cdna2";
 
 }  // namespace rlk::gpu

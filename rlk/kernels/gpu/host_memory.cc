@@ -147,4 +147,14 @@ const KernelTable& gpu_kernels_sm90_on_host_memory() {
   return kTable;
 }
 
+const KernelTable& gpu_kernels_cdna3_on_host_memory() {
+  static const KernelTable kTable = on_host_memory<gpu_kernels_cdna3>();
+  return kTable;
+}
+
+const KernelTable& gpu_kernels_cdna2_on_host_memory() {
+  static const KernelTable kTable = on_host_memory<gpu_kernels_cdna2>();
+  return kTable;
+}
+
 }  // namespace rlk

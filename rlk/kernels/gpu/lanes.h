@@ -3,6 +3,8 @@
 // the others are exchanges with thread ^ 1, ^ 2, .. The warp size never enters.
 #pragma once
 
+#include <bit>
+
 #include "rlk/kernels/gpu/views.h"
 #include "rlk/numerics/ieee.h"
 
@@ -10,10 +12,17 @@ namespace rlk::gpu {
 
 inline constexpr int kLaneThreads = 128;  // of a block
 
-// Calls body.operator()<kLanes>() for a contract with `lanes` lanes.
+// How many of the contract's lanes a row of n needs: the others hold +0, so their sums change
+// nothing.
+inline int used_lanes(int lanes, std::int64_t n) {
+  const auto reached = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
+  return reached < lanes ? static_cast<int>(reached) : lanes;
+}
+
+// Calls body.operator()<kLanes>(): the lanes of one thread. A row has 32 threads at most.
 template <typename Body>
 void with_lanes(int lanes, const Body& body) {
-  switch (lanes <= 32 ? 1 : lanes / 32) {
+  switch (lanes <= 8 ? lanes : lanes <= 256 ? 8 : lanes / 32) {
     case 1: return body.template operator()<1>();
     case 2: return body.template operator()<2>();
     case 4: return body.template operator()<4>();
@@ -32,16 +41,16 @@ inline Grid lane_grid(std::int64_t rows, int lanes, int lanes_per_thread) {
 
 // Calls body.operator()<kLanes, kHeld>(): with_lanes, and how many packs of a row of n a thread
 // should hold in registers between the sum and the use of it; none where the row is not `whole`
-// packs.
+// packs. Where it is more than one, every thread has that many.
 template <typename T, typename Body>
 void with_held(int lanes, std::int64_t n, bool whole, const Body& body) {
-  if (!whole || lanes != 256) {
+  if (!whole || lanes < 8 || lanes > 256) {
     with_lanes(lanes, [&]<int kLanes>() { body.template operator()<kLanes, 0>(); });
-  } else if (n <= 256) {
+  } else if (n < 4 * lanes) {
     body.template operator()<8, 1>();
-  } else if (n <= 1024) {
+  } else if (n < 8 * lanes) {
     body.template operator()<8, 4>();
-  } else if (n <= 2048 || sizeof(T) > 2) {
+  } else if (n < 16 * lanes || sizeof(T) > 2) {
     body.template operator()<8, 8>();
   } else {
     body.template operator()<8, 16>();
@@ -69,10 +78,11 @@ struct LaneRow {
   // Calls visit(k, p) for those first ones, p known to the compiler: they can be held in registers.
   template <int kHeld, typename Visit>
   RLK_DEVICE void for_each_held(std::int64_t n, const Visit& visit) const {
+    if (n == 0) return;  // a thread without a row
     RLK_UNROLL
     for (int p = 0; p < kHeld; ++p) {
       const int k = start(p);
-      if (k < n) visit(k, p);
+      if (kHeld > 1 || k < n) visit(k, p);
     }
   }
 

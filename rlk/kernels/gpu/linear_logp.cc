@@ -12,9 +12,11 @@ namespace {
 
 constexpr Products kPortable{gemm, gemm_backward_weight_in_window, 1};
 
-// At least `least`.
+// At least `least`; where there are many, what fills tiles of products.
 std::int64_t tile_rows(std::int64_t tile_bytes, std::int64_t bytes_per_row, std::int64_t least) {
-  return std::max(least, tile_bytes / std::max<std::int64_t>(1, bytes_per_row));
+  constexpr std::int64_t kWhole = 128;
+  const std::int64_t count = tile_bytes / std::max<std::int64_t>(1, bytes_per_row);
+  return std::max(least, count < kWhole ? count : count / kWhole * kWhole);
 }
 
 TensorView logits_of(const Products& products, Exec& exec, const LinearLogpArgs& tile,
@@ -94,7 +96,7 @@ void linear_logp_backward_of(const Products& products, Exec& exec,
       hidden_gradient(products, exec, rows(args.d_hidden, begin, end), dlogits, part);
     }
     products.gemm_backward_weight_in_window(
-        exec, {args.dw, args.chain, dlogits, part.hidden, args.group_ends},
+        exec, {args.dw, args.chain, dlogits, part.hidden, args.group_ends, args.cu_seqlens},
         {begin, window_end, num_tokens});
     begin = window_end;
   } while (begin < num_tokens);

@@ -1,4 +1,5 @@
 #include "rlk/kernels/gpu/logit_row.h"
+#include "rlk/kernels/gpu/row_sums.h"
 #include "rlk/kernels/gpu/table.h"
 #include "rlk/kernels/logprob.h"
 
@@ -10,8 +11,20 @@ using numerics::LogSumExpEnd;
 // False where the row is an error.
 RLK_DEVICE bool read_row(const Rows& rows, std::int64_t t, ReduceBytes* shared, LogitRow* row,
                          LogSumExpEnd* end) {
-  if (!rows.make(t, shared, row)) return false;
-  *end = LogSumExpEnd(log_sum_exp(*row));
+  const SamplingParams& params = rows.params_of(t);
+  if (filters(params)) {
+    if (!rows.make(t, shared, row)) return false;
+    *end = LogSumExpEnd(log_sum_exp(*row));
+    return true;
+  }
+  const float* const logits = &rows.logits(t);
+  const std::int64_t stride = rows.logits.stride[1];
+  *row = LogitRow{shared, logits, stride, rows.vocab_size, scale_of(params)};
+  const LogSumExp sum =
+      row_sums<false, kRowThreads>(logits, stride, rows.vocab_size, row->scale, shared).sum;
+  if (sum.status() != LogitStatus::kOk) return false;
+  row->z_max = sum.z_max;
+  *end = LogSumExpEnd(sum);
   return true;
 }
 
@@ -26,8 +39,20 @@ log_softmax_kernel(Ref<float> y, Rows rows, unsigned long long* fault) {
     if (thread() == 0) report(fault, t);
     return;
   }
-  for (std::int64_t j = thread(); j < rows.vocab_size; j += kRowThreads) {
-    y(t, j) = end.logp(row.z(j));
+  // Several at a time, so that reading one does not wait for writing another.
+  constexpr int kInFlight = 8;
+  for (std::int64_t j = thread(); j < rows.vocab_size; j += kInFlight * kRowThreads) {
+    float z[kInFlight];
+    RLK_UNROLL
+    for (int i = 0; i < kInFlight; ++i) {
+      const std::int64_t at = j + i * kRowThreads;
+      z[i] = at < rows.vocab_size ? row.z(at) : 0.0f;
+    }
+    RLK_UNROLL
+    for (int i = 0; i < kInFlight; ++i) {
+      const std::int64_t at = j + i * kRowThreads;
+      if (at < rows.vocab_size) y(t, at) = end.logp(z[i]);
+    }
   }
 }
 

@@ -73,8 +73,8 @@ RLK_DEVICE std::uint64_t find_last_kept(const LogitRow& row, std::int32_t bin, c
       ++before.count;
       if constexpr (kSums) {
         const numerics::LogitTerm term = numerics::logit_term(z);
-        const std::int64_t k = std::int64_t{bin} - term.bin();
-        if (k <= 3) before.s[k] += term.q << term.shift();
+        const std::int64_t place = std::int64_t{bin} - term.bin();
+        for (int k = 0; k < 4; ++k) before.s[k] += k == place ? term.q << term.shift() : 0;
       }
     });
     before = block_reduce<kRowThreads>(before, row.shared, [](Before a, const Before& b) {
@@ -165,6 +165,31 @@ struct Rows {
     return make_row(shared, &logits(t), logits.stride[1], vocab_size, params_of(t), row);
   }
 };
+
+// The sums of a row between forward and backward, in kLogprobStateWords; of a row that forward did
+// not look at, or that is an error, all 0.
+RLK_DEVICE void write_state(const Ref<std::int32_t>& state, std::int64_t t, const LogSumExp& sum) {
+  state(t, 0) = std::bit_cast<std::int32_t>(sum.z_max);
+  state(t, 1) = sum.bin;
+  for (int k = 0; k < 4; ++k) {
+    const std::int64_t s = sum.s[static_cast<std::size_t>(k)];
+    state(t, 2 + 2 * k) = static_cast<std::int32_t>(s);
+    state(t, 3 + 2 * k) = static_cast<std::int32_t>(s >> 32);
+  }
+}
+RLK_DEVICE LogSumExp read_state(const Ref<const std::int32_t>& state, std::int64_t t) {
+  LogSumExp sum;
+  sum.z_max = std::bit_cast<float>(state(t, 0));
+  sum.bin = state(t, 1);
+  for (int k = 0; k < 4; ++k) {
+    const auto low = static_cast<std::uint32_t>(state(t, 2 + 2 * k));
+    const auto high = static_cast<std::uint32_t>(state(t, 3 + 2 * k));
+    sum.s[static_cast<std::size_t>(k)] =
+        static_cast<std::int64_t>(std::uint64_t{high} << 32 | low);
+  }
+  sum.any = sum.s[0] != 0;  // the term of z_max is there
+  return sum;
+}
 
 // A host array, in device memory.
 template <typename T>

@@ -52,18 +52,21 @@ logprob_kernel(Ref<float> logp, Ref<float> entropy, Rows rows, Ref<const std::in
                Ref<std::int32_t> state, unsigned long long* fault) {
   const std::int64_t t = block_x();
   const std::int32_t target = targets(t);
-  if (state && thread() < kLogprobStateWords) state(t, thread()) = 0;  // nothing is kept
+  const auto keep = [&](const numerics::LogSumExp& sum) {
+    if (state) write_state(state, t, sum);
+  };
   if (target == kIgnoreIndex) {
     if (thread() != 0) return;
     logp(t) = 0.0f;
     if (entropy) entropy(t) = 0.0f;
-    return;
+    return keep({});
   }
   RLK_SHARED(ReduceBytes, shared, kRowThreads);
   LogitRow row;
   RowSums sums;
   const bool good = read_row(rows, t, target, static_cast<bool>(entropy), shared, &row, &sums);
   if (thread() != 0) return;
+  keep(good ? sums.sums.sum : numerics::LogSumExp{});
   if (!good) return report(fault, rows.first_row + t);
   logp(t) = sums.end.logp(row.z(target));
   if (entropy) entropy(t) = static_cast<float>(sums.end.entropy(sums.sums));
@@ -73,7 +76,8 @@ template <typename T>
 RLK_KERNEL(kRowThreads)
 logprob_backward_kernel(Ref<T> dlogits, std::int64_t vocab_padded, Rows rows,
                         Ref<const std::int32_t> targets, Ref<const float> g_in,
-                        Ref<const float> g_entropy_in, unsigned long long* fault) {
+                        Ref<const float> g_entropy_in, Ref<const std::int32_t> state,
+                        unsigned long long* fault) {
   const std::int64_t t = block_x();
   const std::int32_t target = targets(t);
   const float g = g_in(t);
@@ -82,7 +86,17 @@ logprob_backward_kernel(Ref<T> dlogits, std::int64_t vocab_padded, Rows rows,
   LogitRow row;
   RowSums sums;
   const bool needed = target != kIgnoreIndex && !(g == 0.0f && g_entropy == 0.0f);
-  const bool good = needed && read_row(rows, t, target, g_entropy != 0.0f, shared, &row, &sums);
+  bool good = false;
+  if (needed && state && g_entropy == 0.0f && !filters(rows.params_of(t))) {
+    const numerics::LogSumExp sum = read_state(state, t);
+    row = LogitRow{shared, &rows.logits(t), rows.logits.stride[1], rows.vocab_size,
+                   scale_of(rows.params_of(t))};
+    row.z_max = sum.z_max;
+    good = sum.any;
+    if (good) sums.end = LogSumExpEnd(sum);
+  } else if (needed) {
+    good = read_row(rows, t, target, g_entropy != 0.0f, shared, &row, &sums);
+  }
   if (needed && !good && thread() == 0) report(fault, rows.first_row + t);
   const float entropy =
       good && g_entropy != 0.0f ? static_cast<float>(sums.end.entropy(sums.sums)) : 0.0f;
@@ -158,7 +172,7 @@ void logprob_backward_of_rows(Exec& exec, const LogprobBackwardArgs& args, std::
            ref<T>(args.dlogits), args.dlogits.shape(1),
            make_rows(exec, frame, args.logits, args.params, args.num_params, first_row),
            ref<std::int32_t>(args.targets), ref<float>(args.g), ref<float>(args.g_entropy),
-           exec.gpu->fault());
+           ref<std::int32_t>(args.state), exec.gpu->fault());
   });
 }
 

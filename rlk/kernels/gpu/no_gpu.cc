@@ -11,5 +11,7 @@ const KernelTable& gpu_kernels() {
 const KernelTable& gpu_kernels_on_host_memory() { return gpu_kernels(); }
 
 const KernelTable& gpu_kernels_sm90_on_host_memory() { return gpu_kernels_sm90(); }
+const KernelTable& gpu_kernels_cdna3_on_host_memory() { return gpu_kernels_cdna3(); }
+const KernelTable& gpu_kernels_cdna2_on_host_memory() { return gpu_kernels_cdna2(); }
 
 }  // namespace rlk

@@ -17,7 +17,7 @@ struct NormShape {
   int lanes;
   bool packed;
 
-  // Whether the packs of 256 lanes, eight elements each, fill the rows.
+  // Whether packs of eight elements fill the rows.
   bool whole() const { return packed && n % 8 == 0; }
 };
 
@@ -55,6 +55,8 @@ rms_norm_kernel(Ref<T> y, Ref<float> q_out, Ref<const T> x_in, Ref<const T> resi
   const auto lane_row = LaneRow<kLanes>::make(shape.lanes);
   const bool live = lane_row.row < shape.rows;
   const std::int64_t row = live ? lane_row.row : 0;
+  // Behind the last row there is nothing to read: row 0 may be written by its own threads.
+  const std::int64_t n = live ? shape.n : 0;
   const std::int64_t t = divide(row, shape.heads);
   const std::int64_t h = row - t * shape.heads;
   const T* x_row = &x_in(t, h);
@@ -67,35 +69,33 @@ rms_norm_kernel(Ref<T> y, Ref<float> q_out, Ref<const T> x_in, Ref<const T> resi
   };
   HeldRow<T, kLanes, kHeld> held;
   lane_row.template for_each_held<kHeld>(
-      shape.n, [&](int k, int p) { held.pack[p] = Pack<T, kLanes>::read(x_row + k); });
+      n, [&](int k, int p) { held.pack[p] = Pack<T, kLanes>::read(x_row + k); });
   if (residual) {
     const T* const residual_row = &residual(t, h);
     T* const out_row = &residual_out(t, h);
-    lane_row.template for_each_held<kHeld>(shape.n, [&](int k, int p) {
+    lane_row.template for_each_held<kHeld>(n, [&](int k, int p) {
       float v[kLanes];
       float r[kLanes];
       held.pack[p].get(v);
       Pack<T, kLanes>::read(residual_row + k).get(r);
       for (int i = 0; i < kLanes; ++i) v[i] = r[i] + v[i];
       held.pack[p] = Pack<T, kLanes>::of(v);
-      if (live) held.pack[p].write(out_row + k);
+      held.pack[p].write(out_row + k);
     });
   }
-  lane_row.template for_each_held<kHeld>(shape.n, [&](int, int p) {
+  lane_row.template for_each_held<kHeld>(n, [&](int, int p) {
     float v[kLanes];
     held.pack[p].get(v);
     add(v);
   });
-  lane_row.template for_each_pack<kHeld>(shape.n, [&](std::int64_t k) {
+  lane_row.template for_each_pack<kHeld>(n, [&](std::int64_t k) {
     float v[kLanes];
     load_any<kHeld>(x_row, stride, k, shape, v);
     if (residual) {
       float r[kLanes];
       load_any<kHeld>(&residual(t, h), residual.stride[2], k, shape, r);
       for (int i = 0; i < kLanes; ++i) v[i] = round_to<T>(r[i] + v[i]);
-      if (live) {
-        store_any<kHeld>(&residual_out(t, h), residual_out.stride[2], k, shape, v);
-      }
+      store_any<kHeld>(&residual_out(t, h), residual_out.stride[2], k, shape, v);
     }
     add(v);
   });
@@ -113,7 +113,7 @@ rms_norm_kernel(Ref<T> y, Ref<float> q_out, Ref<const T> x_in, Ref<const T> resi
     RLK_UNROLL
     for (int i = 0; i < kLanes; ++i) v[i] = (v[i] * q) * weight[i];
   };
-  lane_row.template for_each_held<kHeld>(shape.n, [&](int k, int p) {
+  lane_row.template for_each_held<kHeld>(n, [&](int k, int p) {
     float v[kLanes];
     float weight[kLanes];
     held.pack[p].get(v);
@@ -121,7 +121,7 @@ rms_norm_kernel(Ref<T> y, Ref<float> q_out, Ref<const T> x_in, Ref<const T> resi
     scale(v, weight);
     Pack<T, kLanes>::of(v).write(y_row + k);
   });
-  lane_row.template for_each_pack<kHeld>(shape.n, [&](std::int64_t k) {
+  lane_row.template for_each_pack<kHeld>(n, [&](std::int64_t k) {
     float v[kLanes];
     float weight[kLanes];
     load_any<kHeld>(x_row, stride, k, shape, v);
@@ -142,6 +142,7 @@ rms_norm_backward_kernel(Ref<T> dx, Ref<const T> dy, Ref<const T> x, Ref<const T
   const auto lane_row = LaneRow<kLanes>::make(shape.lanes);
   const bool live = lane_row.row < shape.rows;
   const std::int64_t row = live ? lane_row.row : 0;
+  const std::int64_t n = live ? shape.n : 0;
   const std::int64_t t = divide(row, shape.heads);
   const std::int64_t h = row - t * shape.heads;
   const T* const dy_row = &dy(t, h);
@@ -149,7 +150,7 @@ rms_norm_backward_kernel(Ref<T> dx, Ref<const T> dy, Ref<const T> x, Ref<const T
   T* const dx_row = &dx(t, h);
   HeldRow<T, kLanes, kHeld> held_dy;
   HeldRow<T, kLanes, kHeld> held_x;
-  lane_row.template for_each_held<kHeld>(shape.n, [&](int k, int p) {
+  lane_row.template for_each_held<kHeld>(n, [&](int k, int p) {
     held_dy.pack[p] = Pack<T, kLanes>::read(dy_row + k);
     held_x.pack[p] = Pack<T, kLanes>::read(x_row + k);
   });
@@ -176,11 +177,11 @@ rms_norm_backward_kernel(Ref<T> dx, Ref<const T> dy, Ref<const T> x, Ref<const T
   };
   float u[kLanes];
   float v[kLanes];
-  lane_row.template for_each_held<kHeld>(shape.n, [&](int k, int p) {
+  lane_row.template for_each_held<kHeld>(n, [&](int k, int p) {
     held_operands(k, p, u, v);
     add(u, v);
   });
-  lane_row.template for_each_pack<kHeld>(shape.n, [&](std::int64_t k) {
+  lane_row.template for_each_pack<kHeld>(n, [&](std::int64_t k) {
     load_operands(k, u, v);
     add(u, v);
   });
@@ -193,12 +194,12 @@ rms_norm_backward_kernel(Ref<T> dx, Ref<const T> dy, Ref<const T> x, Ref<const T
     RLK_UNROLL
     for (int i = 0; i < kLanes; ++i) u[i] = numerics::fma(u[i], q, -(v[i] * z));
   };
-  lane_row.template for_each_held<kHeld>(shape.n, [&](int k, int p) {
+  lane_row.template for_each_held<kHeld>(n, [&](int k, int p) {
     held_operands(k, p, u, v);
     finish();
     Pack<T, kLanes>::of(u).write(dx_row + k);
   });
-  lane_row.template for_each_pack<kHeld>(shape.n, [&](std::int64_t k) {
+  lane_row.template for_each_pack<kHeld>(n, [&](std::int64_t k) {
     load_operands(k, u, v);
     finish();
     store_any<kHeld>(dx_row, dx.stride[2], k, shape, u);
@@ -244,7 +245,8 @@ bool packs_all(int lanes, const auto&... tensors) {
 }
 
 NormShape norm_shape(const Exec& exec, const ConstTensorView& x) {
-  return {x.shape(0) * x.shape(1), x.shape(1), x.shape(2), exec.contract.norm_lanes, false};
+  return {x.shape(0) * x.shape(1), x.shape(1), x.shape(2),
+          used_lanes(exec.contract.norm_lanes, x.shape(2)), false};
 }
 
 }  // namespace

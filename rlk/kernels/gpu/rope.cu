@@ -37,16 +37,16 @@ rope_kernel(Ref<T> y, Ref<const T> x, Ref<const float> cos_table, Ref<const floa
   T* y_row = &y(t, g);
   const std::int64_t x_half = shape.half * x.stride[2];
   const std::int64_t y_half = shape.half * y.stride[2];
-  float x1[kRopeHeads][kWidth];
-  float x2[kRopeHeads][kWidth];
+  HeldElements<T, kWhole> x1[kRopeHeads];
+  HeldElements<T, kWhole> x2[kRopeHeads];
   float cosine[kWidth];
   float sine[kWidth];
   RLK_UNROLL
   for (int p = 0; p < kRopeHeads; ++p) {
     if (g + p * shape.groups >= shape.heads) continue;
     const T* const head = x_row + p * shape.groups * x.stride[1];
-    load_elements<kWhole>(head, x.stride[2], i, shape.half, x1[p]);
-    load_elements<kWhole>(head + x_half, x.stride[2], i, shape.half, x2[p]);
+    x1[p].load(head, x.stride[2], i, shape.half);
+    x2[p].load(head + x_half, x.stride[2], i, shape.half);
   }
   load_elements<kWhole>(&cos_table(position), cos_table.stride[1], i, shape.half, cosine);
   load_elements<kWhole>(&sin_table(position), sin_table.stride[1], i, shape.half, sine);
@@ -58,19 +58,23 @@ rope_kernel(Ref<T> y, Ref<const T> x, Ref<const float> cos_table, Ref<const floa
   for (int p = 0; p < kRopeHeads; ++p) {
     const std::int64_t h = g + p * shape.groups;
     if (h >= shape.heads) continue;
+    float y1[kWidth];
+    float y2[kWidth];
+    x1[p].get(y1);
+    x2[p].get(y2);
     bool good = true;
     RLK_UNROLL
     for (int j = 0; j < kWidth; ++j) {
-      const float s1 = x1[p][j] * sine[j];
-      const float s2 = x2[p][j] * sine[j];
-      x1[p][j] = numerics::fma(x1[p][j], cosine[j], -s2);
-      x2[p][j] = numerics::fma(x2[p][j], cosine[j], s1);
-      good = good && numerics::abs(x1[p][j]) < kRopeLimit<T>;
-      good = good && numerics::abs(x2[p][j]) < kRopeLimit<T>;
+      const float s1 = y1[j] * sine[j];
+      const float s2 = y2[j] * sine[j];
+      y1[j] = numerics::fma(y1[j], cosine[j], -s2);
+      y2[j] = numerics::fma(y2[j], cosine[j], s1);
+      good = good & (numerics::abs(y1[j]) < kRopeLimit<T>);
+      good = good & (numerics::abs(y2[j]) < kRopeLimit<T>);
     }
     T* const head = y_row + p * shape.groups * y.stride[1];
-    store_elements<kWhole>(head, y.stride[2], i, shape.half, x1[p]);
-    store_elements<kWhole>(head + y_half, y.stride[2], i, shape.half, x2[p]);
+    store_elements<kWhole>(head, y.stride[2], i, shape.half, y1);
+    store_elements<kWhole>(head + y_half, y.stride[2], i, shape.half, y2);
     if (!good && !shape.backward) report(fault, t * shape.heads + h);
   }
 }

@@ -37,18 +37,23 @@ class ThreadSums {
   template <int N>
   RLK_DEVICE bool add_plain(const float (&logit)[N]) {
     bool plain = true;
-    float z_max = z_max_;
+    float z_max = z_max_, z_min = numerics::kInfinity;
     RLK_UNROLL
     for (int i = 0; i < N; ++i) {
       const float z = logit[i] * scale_;
       plain = plain & (numerics::abs(z) < 0x1p12f);
       z_max = z > z_max ? z : z_max;
+      z_min = z < z_min ? z : z_min;
     }
     if (!plain) return false;
     z_max_ = z_max;
     raise_to(n_of(rounded(z_max)) >> 4);
-    RLK_UNROLL
-    for (int i = 0; i < N; ++i) add_plain(logit[i] * scale_);
+    const std::int32_t below = bin_ - (n_of(rounded(z_min)) >> 4);
+    if (below <= 1) {
+      add_all<2>(logit);
+    } else {
+      add_all<4>(logit);
+    }
     return true;
   }
 
@@ -75,30 +80,52 @@ class ThreadSums {
     return std::bit_cast<std::int32_t>(t) - std::bit_cast<std::int32_t>(numerics::kRoundMagic);
   }
 
+  // Plain logits of which all are in the highest kBins bins, or with kBins = 4 below the window.
   // numerics::logit_term and entropy_value without 64-bit operations.
-  RLK_DEVICE void add_plain(float z) {
-    const float t = rounded(z);
-    const float n = t - numerics::kRoundMagic;
-    const float f = numerics::fma(z, 0x1.4ae0cp-26f, numerics::fma(z, numerics::kLog2E, -n));
-    const float power = numerics::exp2m(f);
-    // power is in [1/2, 2), so 2^24 * power is its significand, once or twice.
-    const std::uint32_t u = std::bit_cast<std::uint32_t>(power);
-    const std::uint32_t q = ((u & 0x7fffffu) | 0x800000u) << ((u >> 23) - 126u);
-    const int shift = n_of(t) & 15;
-    const int k = bin_ - (n_of(t) >> 4);
-    std::int32_t value = 0;  // below 2^28
-    if constexpr (kEntropy) {
-      const float qf = (power * 0x1p24f) * f;
-      const float magic = qf < 0.0f ? -0x1p23f : 0x1p23f;
-      const float whole = numerics::abs(qf) < 0x1p23f ? (qf + magic) - magic : qf;
-      value = static_cast<std::int32_t>(q) * (shift - 8) + static_cast<std::int32_t>(whole);
-    }
-    const std::uint32_t unit = std::uint32_t{1} << shift;
+  template <int kBins, int N>
+  RLK_DEVICE void add_all(const float (&logit)[N]) {
+    static_assert(kBins == 2 || kBins == 4);
+    std::int64_t both = 0, highest = 0;
     RLK_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const std::uint32_t factor = k == i ? unit : 0;
-      s_[i] += static_cast<std::int64_t>(std::uint64_t{q} * factor);
-      if constexpr (kEntropy) e_[i] += std::int64_t{value} * static_cast<std::int32_t>(factor);
+    for (int j = 0; j < N; ++j) {
+      const float z = logit[j] * scale_;
+      const float t = rounded(z);
+      const float whole = t - numerics::kRoundMagic;
+      const float f = numerics::fma(z, 0x1.4ae0cp-26f, numerics::fma(z, numerics::kLog2E, -whole));
+      const float power = numerics::exp2m(f);
+      // power is in [1/2, 2), so 2^24 * power is its significand, once or twice.
+      const std::uint32_t u = std::bit_cast<std::uint32_t>(power);
+      const std::uint32_t significand = (u & 0x7fffffu) | 0x800000u;
+      const std::uint32_t twice = (u >> 23) - 126u;
+      const std::int32_t n = n_of(t);
+      const std::uint32_t shift = static_cast<std::uint32_t>(n) & 15u;
+      const std::int32_t k = bin_ - (n >> 4);
+      const std::uint32_t unit = std::uint32_t{1} << (shift + twice);
+      if constexpr (kBins == 2) {
+        both += static_cast<std::int64_t>(std::uint64_t{significand} * unit);
+        highest += static_cast<std::int64_t>(std::uint64_t{significand} * (k == 0 ? unit : 0));
+      } else {
+        RLK_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          s_[i] += static_cast<std::int64_t>(std::uint64_t{significand} * (k == i ? unit : 0));
+        }
+      }
+      if constexpr (kEntropy) {
+        const float qf = (power * 0x1p24f) * f;
+        const float magic = qf < 0.0f ? -0x1p23f : 0x1p23f;
+        const float rint = numerics::abs(qf) < 0x1p23f ? (qf + magic) - magic : qf;
+        const std::int32_t value =  // below 2^28
+            static_cast<std::int32_t>(significand << twice) *
+                (static_cast<std::int32_t>(shift) - 8) +
+            static_cast<std::int32_t>(rint);
+        const std::int32_t factor = std::int32_t{1} << shift;
+        RLK_UNROLL
+        for (int i = 0; i < kBins; ++i) e_[i] += std::int64_t{value} * (k == i ? factor : 0);
+      }
+    }
+    if constexpr (kBins == 2) {
+      s_[0] += highest;
+      s_[1] += both - highest;
     }
   }
 

@@ -16,10 +16,44 @@ namespace rlk::gpu {
 // An operand: element (i, k), i < size; anything beyond reads as +0.
 template <typename T>
 struct Operand {
+  static constexpr int kPack = 16 / sizeof(T);  // numbers that are read at once
+
   const T* data;
   std::int64_t stride_i;
   std::int64_t stride_k;
   std::int64_t size;
+  bool along_k;  // neighbours in memory are neighbours in k, else in i
+  bool packed;   // and lie in whole packs: every kPack-th is aligned
+
+  // Of a matrix with dimension 0 for i and 1 for k, or the other way round.
+  static Operand make(const ConstTensorView& t, bool k_is_first = false) {
+    const int i = k_is_first ? 1 : 0;
+    const bool along_k = t.stride(1 - i) == 1;
+    const bool dense = (along_k ? t.stride(1 - i) : t.stride(i)) == 1;
+    const auto aligned = [](std::int64_t stride) { return stride % kPack == 0; };
+    return {static_cast<const T*>(t.data),
+            t.stride(i),
+            t.stride(1 - i),
+            t.shape(i),
+            along_k,
+            dense && aligned(along_k ? t.stride(i) : t.stride(1 - i)) &&
+                reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0};
+  }
+
+  // Up to kPack numbers from (i, k) on, those with k < end.
+  RLK_DEVICE Pack<T, kPack> read(std::int64_t i, std::int64_t k, std::int64_t end) const {
+    const T* const at = data + i * stride_i + k * stride_k;
+    const bool inside = along_k ? i < size && k + kPack <= end : i + kPack <= size && k < end;
+    if (packed && inside && (along_k ? k : i) % kPack == 0) return Pack<T, kPack>::read(at);
+    float x[kPack];
+    const std::int64_t stride = along_k ? stride_k : stride_i;
+    RLK_UNROLL
+    for (int j = 0; j < kPack; ++j) {
+      const bool live = along_k ? i < size && k + j < end : i + j < size && k < end;
+      x[j] = live ? load(at[j * stride]) : 0.0f;
+    }
+    return Pack<T, kPack>::of(x);
+  }
 };
 
 template <int kM_, int kN_, int kK_, int kRows_, int kColumns_>
@@ -29,7 +63,8 @@ struct Tile {
   static constexpr int kThreads = kM / kRows * kThreadsX;
   static constexpr int kStrideA = kM + 4;
   static constexpr int kStrideB = kN + 4;
-  static constexpr int kSharedFloats = kK * (kStrideA + kStrideB);
+  static constexpr int kStageFloats = kK * (kStrideA + kStrideB);
+  static constexpr int kSharedFloats = 2 * kStageFloats;  // one is filled while one is read
 
   // The row of the tile that is a thread's r-th, and the column.
   RLK_DEVICE static int row(int r) { return spread<kM, kRows>(thread() / kThreadsX, r); }
@@ -40,15 +75,17 @@ struct Tile {
   RLK_DEVICE static void chain(const Operand<T>& a, std::int64_t m0, const Operand<T>& b,
                                std::int64_t n0, std::int64_t begin, std::int64_t end, float* shared,
                                float (&acc)[kRows][kColumns]) {
-    float* const shared_a = shared;
-    float* const shared_b = shared + kK * kStrideA;
     Fetched<T, kM> next_a;
     Fetched<T, kN> next_b;
     if (begin < end) {
       next_a.fetch(a, m0, begin, end);
       next_b.fetch(b, n0, begin, end);
     }
+    int stage = 0;
     for (std::int64_t k = begin; k < end; k += kK) {
+      float* const shared_a = shared + stage * kStageFloats;
+      float* const shared_b = shared_a + kK * kStrideA;
+      stage ^= 1;
       next_a.put(a, shared_a);
       next_b.put(b, shared_b);
       barrier();
@@ -63,8 +100,8 @@ struct Tile {
       } else {
         for (int i = 0; i < count; ++i) step(shared_a + i * kStrideA, shared_b + i * kStrideB, acc);
       }
-      barrier();
     }
+    barrier();  // the next chain begins with the first stage
   }
 
  private:
@@ -77,13 +114,27 @@ struct Tile {
     }
   }
 
+  // A thread's own numbers of a row of kSize.
+  template <int kSize, int kOwn>
+  RLK_DEVICE static void read_own(const float* from, int owner, float (&x)[kOwn]) {
+    if constexpr (kOwn % 4 == 0) {
+      RLK_UNROLL
+      for (int i = 0; i < kOwn; i += 4) {
+        float four[4];
+        Pack<float, 4>::read(from + spread<kSize, kOwn>(owner, i)).get(four);
+        for (int j = 0; j < 4; ++j) x[i + j] = four[j];
+      }
+    } else {
+      RLK_UNROLL
+      for (int i = 0; i < kOwn; ++i) x[i] = from[spread<kSize, kOwn>(owner, i)];
+    }
+  }
+
   RLK_DEVICE static void step(const float* a, const float* b, float (&acc)[kRows][kColumns]) {
     float x[kRows];
     float y[kColumns];
-    RLK_UNROLL
-    for (int r = 0; r < kRows; ++r) x[r] = a[row(r)];
-    RLK_UNROLL
-    for (int c = 0; c < kColumns; ++c) y[c] = b[column(c)];
+    read_own<kM>(a, thread() / kThreadsX, x);
+    read_own<kN>(b, thread() % kThreadsX, y);
     RLK_UNROLL
     for (int r = 0; r < kRows; ++r) {
       RLK_UNROLL
@@ -91,34 +142,51 @@ struct Tile {
     }
   }
 
-  // The next kK * kSize numbers of an operand on their way through registers. Neighbouring threads
-  // take neighbours in memory: along k where k is dense, else along i.
+  // The next kK * kSize numbers of an operand on their way through registers, pack by pack.
   template <typename T, int kSize>
   struct Fetched {
-    static constexpr int kCount = kSize * kK / kThreads;
-    static_assert(kCount * kThreads == kSize * kK);
-    T value[kCount];
+    static constexpr int kPack = Operand<T>::kPack;
+    static constexpr int kPacks = kSize * kK / kPack;
+    static constexpr int kCount = (kPacks + kThreads - 1) / kThreads;
+    static_assert(kSize % kPack == 0 && kK % kPack == 0);
+    Pack<T, kPack> pack[kCount];
 
+    // Where pack e begins. Neighbouring threads have neighbouring i, so what they put into shared
+    // memory lies side by side.
     RLK_DEVICE static int index_i(const Operand<T>& x, int e) {
-      return x.stride_k == 1 ? e / kK : e % kSize;
+      return x.along_k ? e % kSize : e % (kSize / kPack) * kPack;
     }
     RLK_DEVICE static int index_k(const Operand<T>& x, int e) {
-      return x.stride_k == 1 ? e % kK : e / kSize;
+      return x.along_k ? e / kSize * kPack : e / (kSize / kPack);
     }
     RLK_DEVICE void fetch(const Operand<T>& x, std::int64_t i0, std::int64_t k0, std::int64_t end) {
       RLK_UNROLL
       for (int n = 0; n < kCount; ++n) {
         const int e = n * kThreads + thread();
-        const std::int64_t i = i0 + index_i(x, e);
-        const std::int64_t k = k0 + index_k(x, e);
-        value[n] = i < x.size && k < end ? x.data[i * x.stride_i + k * x.stride_k] : T{};
+        if (e < kPacks) pack[n] = x.read(i0 + index_i(x, e), k0 + index_k(x, e), end);
       }
     }
     RLK_DEVICE void put(const Operand<T>& x, float* to) const {
+      constexpr int kStride = kSize + 4;
       RLK_UNROLL
       for (int n = 0; n < kCount; ++n) {
         const int e = n * kThreads + thread();
-        to[index_k(x, e) * (kSize + 4) + index_i(x, e)] = load(value[n]);
+        if (e >= kPacks) continue;
+        float* const at = to + index_k(x, e) * kStride + index_i(x, e);
+        float v[kPack];
+        pack[n].get(v);
+        if (x.along_k) {
+          RLK_UNROLL
+          for (int j = 0; j < kPack; ++j) at[j * kStride] = v[j];
+        } else {
+          RLK_UNROLL
+          for (int j = 0; j < kPack; j += 4) {
+            Pack<float, 4>{
+                {std::bit_cast<std::uint32_t>(v[j]), std::bit_cast<std::uint32_t>(v[j + 1]),
+                 std::bit_cast<std::uint32_t>(v[j + 2]), std::bit_cast<std::uint32_t>(v[j + 3])}}
+                .write(at + j);
+          }
+        }
       }
     }
   };

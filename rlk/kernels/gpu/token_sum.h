@@ -53,7 +53,8 @@ RLK_DEVICE void token_sum(float* total, const Ref<const std::int32_t>& cu_seqlen
   const int worker = thread() / kTokenSumColumns;
   TokenBlocks round{cu_seqlens, num_samples, token_block};
   round.enter(0);
-  float sum = total != nullptr ? *total : 0.0f;
+  const bool folds = worker == 0 && total != nullptr;
+  float sum = folds ? *total : 0.0f;
   while (!round.done()) {
     TokenBlocks mine = round;
     for (int i = 0; i < worker; ++i) mine.next();
@@ -65,11 +66,11 @@ RLK_DEVICE void token_sum(float* total, const Ref<const std::int32_t>& cu_seqlen
     }
     barrier();
     for (int i = 0; i < kTokenSumWorkers && !round.done(); ++i, round.next()) {
-      if (worker == 0) sum = sum + sums[i * kTokenSumColumns + thread()];
+      if (folds) sum = sum + sums[i * kTokenSumColumns + thread()];
     }
     barrier();
   }
-  if (worker == 0 && total != nullptr) *total = sum;
+  if (folds) *total = sum;
 }
 
 }  // namespace rlk::gpu

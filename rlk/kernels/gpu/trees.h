@@ -33,4 +33,35 @@ class TreeStack {
   int level_ = 0;
 };
 
+// The same for few or large T (float, or a vector of floats): every index is known when the kernel
+// is compiled, so what waits stays in registers.
+template <typename T, int N, int kLevels>
+class TreeInRegisters {
+ public:
+  // Adds the sums to those that wait for them. After a power of two of calls they are the trees,
+  // but for + (+0).
+  RLK_DEVICE void merge(T (&sums)[N]) {
+    merge_from<0>(sums);
+    ++count_;
+  }
+
+ private:
+  template <int level>
+  RLK_DEVICE void merge_from(T (&sums)[N]) {
+    if constexpr (level < kLevels) {
+      if ((count_ >> level & 1) == 0) {
+        RLK_UNROLL
+        for (int i = 0; i < N; ++i) waiting_[level][i] = sums[i];
+      } else {
+        RLK_UNROLL
+        for (int i = 0; i < N; ++i) sums[i] = waiting_[level][i] + sums[i];
+        merge_from<level + 1>(sums);
+      }
+    }
+  }
+
+  T waiting_[kLevels == 0 ? 1 : kLevels][N];
+  int count_ = 0;
+};
+
 }  // namespace rlk::gpu

@@ -85,15 +85,11 @@ struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Pack {
     Pack pack;
     if constexpr (kPairs) {
       // numerics::to_bf16, with one branch for the NaN of the whole pack.
-      const auto round = [](float value) {
-        const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
-        return u + 0x7fffu + ((u >> 16) & 1u);
-      };
       bool nan = false;
       RLK_UNROLL
       for (int i = 0; i < W; i += 2) {
         nan = nan | (x[i] != x[i]) | (x[i + 1] != x[i + 1]);
-        pack.word[i / 2] = round(x[i]) >> 16 | (round(x[i + 1]) & 0xffff0000u);
+        pack.word[i / 2] = bf16_pair(x[i], x[i + 1]);
       }
       if (nan) {
         RLK_UNROLL

@@ -250,6 +250,7 @@ void attention(Exec& exec, const AttentionArgs& args) {
 void attention_backward(Exec& exec, const AttentionBackwardArgs& args) {
   Contract contract = exec.contract;
   contract.leaves = 1;
+  contract.profile = Profile::kPortable;
   Exec plain{exec.pool, exec.workspace, contract, exec.fault};
   cpu_kernels().attention_backward(plain, args);
 }

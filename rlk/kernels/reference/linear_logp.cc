@@ -43,7 +43,8 @@ void linear_logp_backward(Exec& exec, const LinearLogpBackwardArgs& args) {
                           forward.params,
                           forward.num_params,
                           {}});
-  gemm_backward_weight(exec, {args.dw, args.chain, dlogits, forward.hidden, args.group_ends});
+  gemm_backward_weight(exec, {args.dw, args.chain, dlogits, forward.hidden, args.group_ends,
+                              args.cu_seqlens});
 
   GemmArgs product;
   product.c = args.d_hidden;

@@ -1,5 +1,5 @@
 // The kernels of the reference backend: the contract executed literally, one scalar at a time, on
-// one thread. They define the right bits of every other backend; profile `portable`.
+// one thread. They define the right bits of every other backend, in every profile.
 #pragma once
 
 #include "rlk/kernels/kernel_table.h"

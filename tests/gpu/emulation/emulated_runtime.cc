@@ -1,10 +1,11 @@
 #include "tests/gpu/emulation/emulated_runtime.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "tests/gpu/emulation/memory.h"
 
 struct EmulatedGraph {
   std::vector<std::function<void()>> work;
@@ -62,23 +63,38 @@ emulatedError_t emulatedStreamDestroy(emulatedStream_t stream) {
 emulatedError_t emulatedStreamSynchronize(emulatedStream_t) { return emulatedSuccess; }
 
 emulatedError_t emulatedMalloc(void** data, std::size_t size_bytes) {
-  *data = std::aligned_alloc(256, (size_bytes + 255) / 256 * 256);
-  if (!*data) return emulatedErrorMemoryAllocation;
-  std::memset(*data, 0xff, size_bytes);
-  return emulatedSuccess;
+  *data = rlk::emulation::allocate(size_bytes, false);
+  return *data ? emulatedSuccess : emulatedErrorMemoryAllocation;
 }
 emulatedError_t emulatedFree(void* data) {
-  std::free(data);
+  rlk::emulation::free(data);
   return emulatedSuccess;
 }
+emulatedError_t emulatedMallocManaged(void** data, std::size_t size_bytes, unsigned) {
+  *data = rlk::emulation::allocate(size_bytes, true);
+  return *data ? emulatedSuccess : emulatedErrorMemoryAllocation;
+}
+emulatedError_t emulatedHostAlloc(void** data, std::size_t size_bytes, unsigned flags) {
+  return emulatedMallocManaged(data, size_bytes, flags);
+}
+emulatedError_t emulatedFreeHost(void* data) { return emulatedFree(data); }
+emulatedError_t emulatedDeviceSynchronize() { return emulatedSuccess; }
 emulatedError_t emulatedMemcpyAsync(void* to, const void* from, std::size_t size_bytes,
                                     emulatedMemcpyKind, emulatedStream_t stream) {
-  enqueue(stream, [=] { std::memcpy(to, from, size_bytes); });
+  enqueue(stream, [=] {
+    const rlk::emulation::Open open;
+    std::memcpy(to, from, size_bytes);
+    rlk::emulation::wrote(to, size_bytes);
+  });
   return emulatedSuccess;
 }
 emulatedError_t emulatedMemsetAsync(void* to, int byte, std::size_t size_bytes,
                                     emulatedStream_t stream) {
-  enqueue(stream, [=] { std::memset(to, byte, size_bytes); });
+  enqueue(stream, [=] {
+    const rlk::emulation::Open open;
+    std::memset(to, byte, size_bytes);
+    rlk::emulation::wrote(to, size_bytes);
+  });
   return emulatedSuccess;
 }
 

@@ -10,6 +10,8 @@
 enum emulatedError_t { emulatedSuccess = 0, emulatedErrorMemoryAllocation = 2 };
 enum emulatedMemcpyKind { emulatedMemcpyDefault };
 constexpr unsigned emulatedStreamNonBlocking = 1;
+constexpr unsigned emulatedMemAttachGlobal = 1;
+constexpr unsigned emulatedHostAllocDefault = 0;
 constexpr int emulatedStreamCaptureModeThreadLocal = 1;
 using emulatedStream_t = struct EmulatedStream*;
 using emulatedEvent_t = struct EmulatedEvent*;
@@ -34,6 +36,11 @@ emulatedError_t emulatedStreamDestroy(emulatedStream_t stream);
 emulatedError_t emulatedStreamSynchronize(emulatedStream_t stream);
 emulatedError_t emulatedMalloc(void** data, std::size_t size_bytes);
 emulatedError_t emulatedFree(void* data);
+// Memory that host and kernels share.
+emulatedError_t emulatedMallocManaged(void** data, std::size_t size_bytes, unsigned flags);
+emulatedError_t emulatedHostAlloc(void** data, std::size_t size_bytes, unsigned flags);
+emulatedError_t emulatedFreeHost(void* data);
+emulatedError_t emulatedDeviceSynchronize();
 emulatedError_t emulatedMemcpyAsync(void* to, const void* from, std::size_t size_bytes,
                                     emulatedMemcpyKind kind, emulatedStream_t stream);
 emulatedError_t emulatedMemsetAsync(void* to, int byte, std::size_t size_bytes,

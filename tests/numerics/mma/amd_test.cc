@@ -7,7 +7,9 @@
 
 #include "rlk/numerics/mma/cdna2.h"
 #include "rlk/numerics/mma/cdna3.h"
+#include "rlk/numerics/mma/columns.h"
 #include "rlk/numerics/mma/hopper.h"
+#include "rlk/numerics/mma/open_points.h"
 #include "tests/numerics/mma/data.h"
 
 namespace rlk::numerics::mma {
@@ -96,20 +98,6 @@ TEST(Cdna3, AProductOf2To128IsInfinite) {
   EXPECT_EQ(bits(cdna3(0.0f, {{kInfinity, 0}})), 0x7fc00000u);
 }
 
-// What docs/matrix_models.md lists as open, with the answers of this model.
-TEST(Cdna3, AnswersOpenPointsAsDocumented) {
-  // P = -3 * 2^-25 + 2^-32 lies above the tie of 1 - 2^-23 and 1 - 2^-24, while a guard of 31 bits
-  // would floor it onto the tie, which goes to 1 - 2^-23.
-  EXPECT_EQ(cdna3(1.0f, {{-0x1.8p-12, 0x1p-12}, {0x1p-16, 0x1p-16}}), 1.0f - 0x1p-24f);
-  // One group: -2^-25 is cut toward zero below 2^-24. In two groups it would be floored as c.
-  EXPECT_EQ(bits(cdna3(0.0f, {{-0x1p-12, 0x1p-13}, {}, {}, {}, {1, 1}, {-1, 1}})), 0u);
-  // e = -126 + 127 = 1: products are cut to multiples of 2^-23.
-  EXPECT_EQ(cdna3(0.0f, {{0x1p-133, 0x1p127}, {0x1p-12, 0x1p-12}}), 0x1p-6f);
-  // E = -126: 2^-160 is floored away, and the tie 2^-150 goes to zero.
-  EXPECT_EQ(bits(cdna3(0.0f, {{0x1p-75, 0x1p-75}, {0x1p-80, 0x1p-80}})), 0u);
-  EXPECT_EQ(bits(cdna3(-0.0f, {{-0.0, 1}, {-0.0, 1}})), 0u);
-}
-
 double flush(double x) { return std::fabs(x) < 0x1p-126 ? std::copysign(0.0, x) : x; }
 double operand(double x) { return std::fabs(x) < 0x1p-126 && x != 0 ? 0.0 : x; }
 // One IEEE f32 operation: f64 has more than twice the bits, so rounding twice is rounding once.
@@ -160,11 +148,6 @@ TEST(Cdna2, FlushesOperandsAndResults) {
   EXPECT_EQ(bits(cdna2(0x1.8p-126f, {{-0x1p-63, 0x1p-63}})), 0u);
 }
 
-TEST(Cdna2, AnswersOpenPointsAsDocumented) {
-  EXPECT_EQ(bits(cdna2(0.0f, {{0x1p-64, 0x1p-63}, {0x1p-64, 0x1p-63}})), 0u);
-  EXPECT_EQ(bits(cdna2(-0.0f, {{-0x1p-133, 1}, {-0.0, 1}, {-0.0, 1}, {-0.0, 1}})), 0u);
-}
-
 // A flushed result keeps its sign: -0 + -0 = -0. Sums of the contract end with + (+0).
 TEST(Cdna2, AnOpenChainMayBeMinusZero) {
   Group g({{-0x1p-64, 0x1p-63}, {-0.0, 1}, {-0.0, 1}, {-0.0, 1}});
@@ -177,6 +160,29 @@ TEST(Cdna2, FollowsIeeeAtInfinity) {
   EXPECT_EQ(bits(cdna2(0.0f, {{0x1p64, 0x1p64}, {-0x1p64, 0x1p64}})), 0x7fc00000u);
   EXPECT_EQ(bits(cdna2(0.0f, {{kInfinity, 0}})), 0x7fc00000u);
   EXPECT_EQ(cdna2(-kInfinity, {{0x1p100, 0x1p20}}), -kInfinity);
+}
+
+// The goldens that were worked out by hand, with the scalar models and with vectors.
+TEST(OpenPoints, HaveTheAnswersThatWereDerived) {
+  for (const OpenPoint& point : open_points()) {
+    bf16 a[8], b[8];
+    fill_operands(point, 8, a, b);
+    const bool cdna3 = point.profile == Profile::kCdna3;
+    const float scalar = cdna3 ? cdna3_group(point.c, a, b) : cdna2_group(point.c, a, b);
+    EXPECT_EQ(bits(scalar), point.model) << to_string(point.profile) << " " << point.question;
+    for (const ColumnsIsa* isa : columns_isas(point.profile)) {
+      const int k = cdna3 ? 8 : 4;
+      std::vector<float> acc(static_cast<std::size_t>(isa->panel), point.c), x, y;
+      for (int i = 0; i < k; ++i) {
+        x.push_back(to_f32(a[i]));
+        y.insert(y.end(), static_cast<std::size_t>(isa->panel), to_f32(b[i]));
+      }
+      isa->chains({acc.data(), isa->panel, x.data(), k, 1, y.data(), isa->panel, 1, k});
+      for (const float result : acc) {
+        EXPECT_EQ(bits(result), point.model) << isa->name << " " << point.question;
+      }
+    }
+  }
 }
 
 TEST(AmdTwin, TheThreeInstructionsDifferOnNormalData) {

@@ -23,6 +23,7 @@ constexpr int few_key_vectors(int rows) { return rows <= 4 ? 4 : 2; }
 constexpr int few_value_vectors(int rows) { return rows <= 2 ? 8 : rows <= 4 ? 4 : 2; }
 
 #include "rlk/kernels/cpu/isa/attention_tile.h"
+#include "rlk/kernels/cpu/isa/attention_model.h"
 #include "rlk/kernels/cpu/isa/attention_forward.h"
 #include "rlk/kernels/cpu/isa/attention_grad.h"
 // clang-format on

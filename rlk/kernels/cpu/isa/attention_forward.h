@@ -79,27 +79,39 @@ inline void softmax_terms(const AttentionTile& t, const SoftmaxState& state, int
 template <typename T>
 void add_block(const AttentionTile& t, const SoftmaxState& state, int first,
                const KvBlock<T>& block) {
-  if (t.rows <= kFewRows) return add_block_few(t, state, first, block);
+  if (t.rows <= kFewRows && !t.model) return add_block_few(t, state, first, block);
   widen_transposed(t.kt, t.lds, block.k, block.n, t.d);
   widen_rows(t.v, t.ld, block.v, block.n, t.d);
   for (int r0 = first; r0 < t.rows; r0 += kAttentionRows) {
     const int rows = at_most(kAttentionRows, t.rows - r0);
     const int* visible = block.visible + r0;
     const Left q{t.q + static_cast<std::int64_t>(r0) * t.ld, t.ld, 1};
-    start_chains(t.s, t.lds, q, {t.kt, t.lds}, rows, visible, t.d);
+    const F32Rows keys{t.kt, t.lds};
+    if (t.model) {
+      start_model_chains(*t.model, t.s, t.lds, q, keys, rows, visible, t.d);
+    } else {
+      start_chains(t.s, t.lds, q, keys, rows, visible, t.d);
+    }
     // All maxima first: one has to wait for a row, the next rows need not wait for it.
     for (int r = 0; r < rows; ++r) raise_max(t, state, r0 + r, t.s + r * t.lds, visible[r]);
     // A tile of rows goes on through the keys that its last row sees.
     const auto seen = [=](int r, int tile_rows) { return Span{0, visible[r + tile_rows - 1]}; };
-    for (int r = 0; r < rows; r += kTileRows) {
-      const int tile_rows = at_most(kTileRows, rows - r);
+    const int step = t.model ? kModelRows : kTileRows;
+    for (int r = 0; r < rows; r += step) {
+      const int tile_rows = at_most(step, rows - r);
       const int end = padded(seen(r, tile_rows).end);
       for (int i = r; i < r + tile_rows; ++i) {
         softmax_terms<T>(t, state, r0 + i, t.s + i * t.lds, visible[i], end);
       }
     }
-    continue_chains(state.o + static_cast<std::int64_t>(r0) * t.ld, t.ld, Left{t.s, t.lds, 1},
-                    F32Rows{t.v, t.ld}, rows, padded(t.d), seen);
+    float* o = state.o + static_cast<std::int64_t>(r0) * t.ld;
+    const Left terms{t.s, t.lds, 1};
+    const F32Rows values{t.v, t.ld};
+    if (t.model) {
+      continue_model_chains(*t.model, o, t.ld, terms, values, rows, t.d, seen);
+    } else {
+      continue_chains(o, t.ld, terms, values, rows, padded(t.d), seen);
+    }
   }
 }
 
@@ -133,7 +145,7 @@ void finish(const AttentionTile& t, const SoftmaxState& total, T* const* y, floa
   for (int r = 0; r < t.rows; ++r) {
     const float* o = total.o + static_cast<std::int64_t>(r) * t.ld;
     float x[kMaxHeadDim];
-    if (t.rows <= kFewRows) o = in_order<T>(o, x, t.d);
+    if (t.rows <= kFewRows && !t.model) o = in_order<T>(o, x, t.d);
     const F l = set1(total.l[r]);
     int k = 0;
     for (; k + kWidth <= t.d; k += kWidth) store_value(y[r] + k, load(o + k) / l + zero());

@@ -47,28 +47,38 @@ template <typename T>
 void grad_cell(const GradCell& cell) {
   int visible[kGradQueries];
   for (int r = 0; r < cell.queries; ++r) visible[r] = at_most(cell.keys, r + cell.offset + 1);
-  start_chains(cell.p, kGradStride, {cell.q, cell.ld, 1}, {cell.kt, cell.ldk}, cell.queries,
-               visible, cell.d);
-  start_chains(cell.ds, kGradStride, {cell.dy, cell.ld, 1}, {cell.vt, cell.ldk}, cell.queries,
-               visible, cell.d);
+  const auto start = [&](float* c, const float* rows, const float* columns) {
+    const Left a{rows, cell.ld, 1};
+    const F32Rows b{columns, cell.ldk};
+    if (cell.model) {
+      start_model_chains(*cell.model, c, kGradStride, a, b, cell.queries, visible, cell.d);
+    } else {
+      start_chains(c, kGradStride, a, b, cell.queries, visible, cell.d);
+    }
+  };
+  start(cell.p, cell.q, cell.kt);
+  start(cell.ds, cell.dy, cell.vt);
   for (int r = 0; r < cell.queries; ++r) pair_row<T>(cell, r, visible[r]);
 
-  const int columns = padded(cell.d);
+  const auto go_on = [&](float* c, Left a, const float* b, int rows, const auto& span_of) {
+    if (cell.model) {
+      continue_model_chains(*cell.model, c, cell.ld, a, F32Rows{b, cell.ld}, rows, cell.d, span_of);
+    } else {
+      continue_chains(c, cell.ld, a, F32Rows{b, cell.ld}, rows, padded(cell.d), span_of);
+    }
+  };
   if (cell.dq) {
-    continue_chains(cell.dq, cell.ld, Left{cell.ds, kGradStride, 1}, F32Rows{cell.k, cell.ld},
-                    cell.queries, columns, [&](int r, int rows) {
-                      return Span{0, visible[r + rows - 1]};
-                    });
+    go_on(cell.dq, {cell.ds, kGradStride, 1}, cell.k, cell.queries, [&](int r, int rows) {
+      return Span{0, visible[r + rows - 1]};
+    });
   }
   if (!cell.dk) return;
   // A tile of keys starts at the first query that sees its first key.
   const auto seen_by = [&](int j, int) {
     return Span{j > cell.offset ? j - cell.offset : 0, cell.queries};
   };
-  continue_chains(cell.dk, cell.ld, Left{cell.ds, 1, kGradStride}, F32Rows{cell.q, cell.ld},
-                  cell.keys, columns, seen_by);
-  continue_chains(cell.dv, cell.ld, Left{cell.p, 1, kGradStride}, F32Rows{cell.dy, cell.ld},
-                  cell.keys, columns, seen_by);
+  go_on(cell.dk, {cell.ds, 1, kGradStride}, cell.q, cell.keys, seen_by);
+  go_on(cell.dv, {cell.p, 1, kGradStride}, cell.dy, cell.keys, seen_by);
 }
 
 template <typename T>

@@ -20,6 +20,7 @@ constexpr int few_key_vectors(int) { return 1; }
 constexpr int few_value_vectors(int) { return 2; }
 
 #include "rlk/kernels/cpu/isa/attention_tile.h"
+#include "rlk/kernels/cpu/isa/attention_model.h"
 #include "rlk/kernels/cpu/isa/attention_forward.h"
 #include "rlk/kernels/cpu/isa/attention_grad.h"
 // clang-format on

@@ -2,13 +2,11 @@
 // group, or keys) in registers and goes through columns (keys, or queries of one head after the
 // other) in groups of 16 from position 0, loading its numbers one by one. Weights leave one product
 // where the next one takes them.
-#include <numeric>
-
 #include "rlk/kernels/gpu/attention_d_sum.h"
+#include "rlk/kernels/gpu/attention_gradient_parts.h"
 #include "rlk/kernels/gpu/attention_tile.h"
-#include "rlk/kernels/gpu/sm90/attention.h"
+#include "rlk/kernels/gpu/sm90/attention_backward.h"
 #include "rlk/kernels/gpu/sm90/fragments.h"
-#include "rlk/kernels/gpu/trees.h"
 #include "rlk/kernels/reference/softmax_scale.h"
 #include "rlk/numerics/math.h"
 
@@ -23,11 +21,9 @@ struct Problem {
   Ref<const float> lse;
   TileMap tiles;
   const float* d_sum;  // [tokens, heads], D of the contract
-  float* dk_parts;     // [tokens, KV heads, parts, d]
-  float* dv_parts;
+  GradientParts parts;
   std::int64_t heads;
   std::int64_t group;  // heads per KV head
-  std::int64_t parts;  // of the sum over a group's heads
   int d;
   float c;   // log2(e) / sqrt(d)
   float c2;  // 1 / sqrt(d)
@@ -172,8 +168,8 @@ key_gradient_any_kernel(Problem p, std::int64_t kv_heads) {
 
   float dk[2 * kSteps][4] = {};
   float dv[2 * kSteps][4] = {};
-  const std::int64_t first_head = kv_head * p.group + part * p.group / p.parts;
-  const std::int64_t end_head = kv_head * p.group + (part + 1) * p.group / p.parts;
+  const std::int64_t first_head = kv_head * p.group + part * p.group / p.parts.parts;
+  const std::int64_t end_head = kv_head * p.group + (part + 1) * p.group / p.parts.parts;
   for (std::int64_t head = first_head; head < end_head; ++head) {
     // Queries before the tile's group see none of its keys: zeros, which change nothing.
     for (std::int64_t query = tile.first; query < length; query += 16) {
@@ -213,29 +209,11 @@ key_gradient_any_kernel(Problem p, std::int64_t kv_heads) {
       const int x = 8 * j + sum_column(i);
       if (row >= tile.num_rows || x >= p.d) continue;
       const std::int64_t token = tile.begin + tile.first + row;
-      const std::int64_t at = ((token * kv_heads + kv_head) * p.parts + part) * p.d + x;
-      p.dk_parts[at] = dk[j][i];
-      p.dv_parts[at] = dv[j][i];
+      const std::int64_t at = ((token * kv_heads + kv_head) * p.parts.parts + part) * p.d + x;
+      p.parts.dk[at] = dk[j][i];
+      p.parts.dv[at] = dv[j][i];
     }
   }
-}
-
-RLK_KERNEL(kElementThreads)
-merge_parts_kernel(Problem p, std::int64_t kv_heads, std::int64_t num_elements) {
-  const std::int64_t element = block_x() * kElementThreads + thread();
-  if (element >= num_elements) return;
-  const std::int64_t row = divide(element, p.d);
-  const std::int64_t x = element - row * p.d;
-  TreeStack<2, kMaxTreeLevels> tree;
-  for (std::int64_t part = 0; part < p.parts; ++part) {
-    const std::int64_t at = (row * p.parts + part) * p.d + x;
-    const float sums[2] = {p.dk_parts[at], p.dv_parts[at]};
-    tree.push(sums);
-  }
-  const std::int64_t token = divide(row, kv_heads);
-  const std::int64_t kv_head = row - token * kv_heads;
-  store(p.dk(token, kv_head, x), p.c2 * tree.result(0));
-  store(p.dv(token, kv_head, x), tree.result(1));
 }
 
 template <int kSteps>
@@ -244,23 +222,20 @@ void run(Exec& exec, Problem p, std::int64_t num_tokens, std::int64_t kv_heads) 
   p.tiles.size = kRows;
   launch(exec, {p.tiles.bound(num_tokens), kv_heads}, 32, 0, query_gradient_any_kernel<kSteps>, p);
   p.tiles.rows_per_token = 1;
-  launch(exec, {p.tiles.bound(num_tokens), kv_heads, p.parts}, 32, 0,
+  launch(exec, {p.tiles.bound(num_tokens), kv_heads, p.parts.parts}, 32, 0,
          key_gradient_any_kernel<kSteps>, p, kv_heads);
-  const std::int64_t num_elements = num_tokens * kv_heads * p.d;
-  launch(exec, {ceil_div(num_elements, kElementThreads)}, kElementThreads, 0, merge_parts_kernel, p,
-         kv_heads, num_elements);
 }
 
 }  // namespace
 
 void attention_backward(Exec& exec, const AttentionBackwardArgs& args) {
+  if (attention_gradients(exec, args)) return;
   const std::int64_t num_tokens = args.q.shape(0), heads = args.q.shape(1), d = args.q.shape(2);
   const std::int64_t kv_heads = args.k.shape(1);
-  const std::int64_t leaves = exec.contract.leaves;
-  const std::int64_t parts = leaves / std::gcd(leaves, kv_heads);
   device::Workspace::Frame frame(exec.gpu->workspace());
   float* const d_sum = frame.take<float>(num_tokens * heads);
   attention_d_sum<bf16>(exec, args, d_sum);
+  const std::int64_t parts = GradientParts::count(exec, kv_heads);
   const Problem p{ref<bf16>(args.dq),
                   ref<bf16>(args.dk),
                   ref<bf16>(args.dv),
@@ -271,15 +246,15 @@ void attention_backward(Exec& exec, const AttentionBackwardArgs& args) {
                   ref<float>(args.lse),
                   {ref<std::int32_t>(args.cu_seqlens), args.cu_seqlens.shape(0) - 1, 0, 0},
                   d_sum,
-                  frame.take<float>(num_tokens * kv_heads * parts * d),
-                  frame.take<float>(num_tokens * kv_heads * parts * d),
+                  {frame.take<float>(num_tokens * kv_heads * parts * d),
+                   frame.take<float>(num_tokens * kv_heads * parts * d), parts},
                   heads,
                   heads / kv_heads,
-                  parts,
                   static_cast<int>(d),
                   reference::log2e_over_sqrt(d),
                   reference::one_over_sqrt(d)};
   with_head_dim(d, [&]<int kSteps>() { run<kSteps>(exec, p, num_tokens, kv_heads); });
+  merge_parts(exec, args, p.parts, p.c2);
 }
 
 }  // namespace rlk::gpu::sm90

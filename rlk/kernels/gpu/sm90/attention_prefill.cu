@@ -58,19 +58,25 @@ struct Row {
 RLK_DEVICE float larger(float a, float b) { return a < b ? b : a; }
 
 // Scores s of 64 queries become terms e; a[h] is what o has to be multiplied by. limit[h]: columns
-// below it are visible to row h.
+// below it, counted from the thread's first, are visible to row h.
+//
+// What is here runs one instruction a clock only while registers are left over to work on several
+// scores at a time: nothing that could be an immediate may be kept.
 template <bool kMasked>
 RLK_DEVICE void softmax(float (&s)[64], Row (&row)[2], float (&a)[2], float c,
                         const int (&limit)[2], bool (&in_range)[2]) {
-  const int q = thread() % 4;
+  constexpr int kMaxima = 4;  // side by side: one alone would be a chain of 32
   RLK_UNROLL
   for (int h = 0; h < 2; ++h) {
-    float max_s = -numerics::kInfinity;
+    float maxima[kMaxima];
+    RLK_UNROLL
+    for (float& x : maxima) x = -numerics::kInfinity;
     RLK_UNROLL
     for (int i = 0; i < 32; ++i) {
-      const int column = i / 2 * 8 + q * 2 + i % 2;
-      if (!kMasked || column < limit[h]) max_s = fmaxf(max_s, s[i / 2 * 4 + h * 2 + i % 2]);
+      float& x = maxima[i % kMaxima];
+      if (!kMasked || i / 2 * 8 + i % 2 < limit[h]) x = fmaxf(x, s[i / 2 * 4 + h * 2 + i % 2]);
     }
+    float max_s = fmaxf(fmaxf(maxima[0], maxima[1]), fmaxf(maxima[2], maxima[3]));
     max_s = fmaxf(max_s, shuffle_xor(max_s, 1));
     max_s = fmaxf(max_s, shuffle_xor(max_s, 2));
     const float m = fmaxf(row[h].m, c * max_s);
@@ -83,10 +89,9 @@ RLK_DEVICE void softmax(float (&s)[64], Row (&row)[2], float (&a)[2], float c,
     for (int i = 0; i < 4; ++i) row[h].lane[i] = row[h].lane[i] * a[h];
     RLK_UNROLL
     for (int i = 0; i < 32; ++i) {
-      const int column = i / 2 * 8 + q * 2 + i % 2;
       float& x = s[i / 2 * 4 + h * 2 + i % 2];
       x = exp2p(numerics::fma(x, c, minus_m));
-      if (kMasked && column >= limit[h]) x = 0.0f;
+      if (kMasked && i / 2 * 8 + i % 2 >= limit[h]) x = 0.0f;
       float& lane = row[h].lane[i / 2 % 2 * 2 + i % 2];
       lane = lane + x;
     }
@@ -102,13 +107,6 @@ RLK_DEVICE float lane_tree(const float (&lane)[4]) {
   low = low + shuffle_xor(low, 2);
   high = high + shuffle_xor(high, 2);
   return low + high + 0.0f;
-}
-
-// Two bf16, each nearest even (terms and their weighted means are numbers).
-RLK_DEVICE std::uint32_t round_pair(float low, float high) {
-  std::uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
 }
 
 template <int kD>
@@ -140,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int last = first + static_cast<int>(tile.num_rows) - 1;
   const int num_blocks = last < 0 ? 0 : last / kKeys + 1;
   const int token0 = static_cast<int>(tile.begin + tile.first);
-  const int warpgroup = thread() / 128;
+  const int warpgroup = warpgroup_index();
   if (thread() == 0) {
     mbarrier_init(full_q, 1);
     for (int i = 0; i < kStages; ++i) {
@@ -204,14 +202,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto multiply_keys = [&](int j) {  // s = q k of block j
     const int stage = j % kStages;
     mbarrier_wait(full_k + 8 * stage, j / kStages % 2);
-    RLK_UNROLL
-    for (int i = 0; i < 64; ++i) s[i] = 0.0f;
     wgmma_fence();
     RLK_UNROLL
     for (int x = 0; x < kD; x += 16) {
       const int at = x / 64 * kAtomBytes + x % 64 * 2;
-      Wgmma<kKeys, false>::run(s, k_major(shared_q + consumer * 64 * 128 + at),
-                               k_major(shared_k + stage * L::kBlock + at));
+      const std::uint64_t q = k_major(shared_q + consumer * 64 * 128 + at);
+      const std::uint64_t k = k_major(shared_k + stage * L::kBlock + at);
+      if (x == 0) {
+        Wgmma<kKeys, false>::run<true>(s, q, k);
+      } else {
+        Wgmma<kKeys, false>::run(s, q, k);
+      }
     }
     wgmma_commit();
   };
@@ -227,7 +228,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     wgmma_commit();
   };
   const auto run_softmax = [&](int j) {
-    const int limit[2] = {position0 + 1 - j * kKeys, position0 + 9 - j * kKeys};
+    const int visible = position0 + 1 - thread() % 4 * 2 - j * kKeys;
+    const int limit[2] = {visible, visible + 8};
     if ((j + 1) * kKeys <= first + consumer * 64 + 1) {
       softmax<false>(s, row, a, p.c, limit, in_range);
     } else {
@@ -236,10 +238,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   };
   const auto round_terms = [&] {
     RLK_UNROLL
-    for (int i = 0; i < 32; ++i) terms[i] = round_pair(s[2 * i], s[2 * i + 1]);
+    for (int i = 0; i < 32; ++i) terms[i] = bf16_pair(s[2 * i], s[2 * i + 1]);
   };
-  const auto rescale = [&] {  // a = 1 changes no bit
-    if (__all_sync(~0u, a[0] == 1.0f && a[1] == 1.0f)) return;
+  const auto rescale = [&] {
     RLK_UNROLL
     for (int i = 0; i < kD / 2; ++i) o[i] = o[i] * a[i / 2 % 2];
   };
@@ -298,9 +299,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       int split_end = (j / p.split_blocks + 1) * p.split_blocks;
       if (split_end > num_blocks) split_end = num_blocks;
       for (; j + 1 < split_end; ++j) {
-        rescale();
         wait_turn();
         multiply_keys(j + 1);
+        rescale();  // while the scores are multiplied
         multiply_values(j);
         pass_turn();
         wgmma_wait<1>();
@@ -348,7 +349,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = 0; i < kD / 8; ++i) {
       const float y0 = o[4 * i + 2 * h] / total_l[h] + 0.0f;
       const float y1 = o[4 * i + 2 * h + 1] / total_l[h] + 0.0f;
-      *reinterpret_cast<std::uint32_t*>(y + 8 * i) = round_pair(y0, y1);
+      *reinterpret_cast<std::uint32_t*>(y + 8 * i) = bf16_pair(y0, y1);
     }
     if (q == 0 && p.lse) {
       p.lse(token, head) = numerics::fma(numerics::log(total_l[h]), numerics::kLog2E, total_m[h]);

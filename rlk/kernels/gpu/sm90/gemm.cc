@@ -80,4 +80,15 @@ void gemm(Exec& exec, const GemmArgs& args) {
   gemm_any(exec, args);
 }
 
+void gemm_backward_weight_in_window(Exec& exec, const GemmBackwardWeightArgs& args,
+                                    const TokenWindow& window) {
+  if (gemm_backward_weight_copies(args)) return gemm_backward_weight_tiles(exec, args, window);
+  gemm_backward_weight_any(exec, args, window);
+}
+
+void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
+  const std::int64_t num_tokens = args.dy.shape(0);
+  gemm_backward_weight_in_window(exec, args, {0, num_tokens, num_tokens});
+}
+
 }  // namespace rlk::gpu::sm90

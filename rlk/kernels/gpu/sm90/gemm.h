@@ -42,5 +42,13 @@ void gemm_any(Exec& exec, const GemmArgs& args);
 // As that of profile portable.
 void gemm_backward_weight_in_window(Exec& exec, const GemmBackwardWeightArgs& args,
                                     const TokenWindow& window);
+// Whether the copy engine can read dy and x, and dw and chain can be moved four numbers at a time.
+bool gemm_backward_weight_copies(const GemmBackwardWeightArgs& args);
+// Where it can.
+void gemm_backward_weight_tiles(Exec& exec, const GemmBackwardWeightArgs& args,
+                                const TokenWindow& window);
+// Any shape and strides.
+void gemm_backward_weight_any(Exec& exec, const GemmBackwardWeightArgs& args,
+                              const TokenWindow& window);
 
 }  // namespace rlk::gpu::sm90

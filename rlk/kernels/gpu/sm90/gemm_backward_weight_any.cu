@@ -3,7 +3,6 @@
 #include "rlk/kernels/gpu/elements.h"
 #include "rlk/kernels/gpu/sm90/fragments.h"
 #include "rlk/kernels/gpu/sm90/gemm.h"
-#include "rlk/kernels/gpu/sm90/table.h"
 #include "rlk/kernels/gpu/token_runs.h"
 
 namespace rlk::gpu::sm90 {
@@ -65,18 +64,13 @@ gemm_backward_weight_any_kernel(Ref<float> dw, Ref<float> chain, Ref<const bf16>
 
 }  // namespace
 
-void gemm_backward_weight_in_window(Exec& exec, const GemmBackwardWeightArgs& args,
-                                    const TokenWindow& window) {
+void gemm_backward_weight_any(Exec& exec, const GemmBackwardWeightArgs& args,
+                              const TokenWindow& window) {
   const std::int64_t n = args.dw.shape(0);
   const std::int64_t k = args.dw.shape(1);
   launch(exec, {ceil_div(n, 16), ceil_div(k, kWarps * kColumns)}, 32 * kWarps, 0,
          gemm_backward_weight_any_kernel, ref<float>(args.dw), ref<float>(args.chain),
          ref<bf16>(args.dy), ref<bf16>(args.x), n, k, TokenRuns(args, window));
-}
-
-void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
-  const std::int64_t num_tokens = args.dy.shape(0);
-  gemm_backward_weight_in_window(exec, args, {0, num_tokens, num_tokens});
 }
 
 }  // namespace rlk::gpu::sm90

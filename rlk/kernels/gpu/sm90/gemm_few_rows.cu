@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads)
       // The neighbour tree; with fewer leaves the rest of it adds +0 to a sum that is not -0.
       sum = numerics::neighbour_tree(x, kMaxLeaves);
     }
-    store_one(p, m0 + m, n0 + n, with_bias(p, sum, n0 + n));
+    store_one(target(p), m0 + m, n0 + n, with_bias(p, sum, n0 + n));
   }
   if (num_leaves > 1) cluster_barrier();  // until everybody has read
 }
@@ -158,11 +158,15 @@ __global__ void __launch_bounds__(kThreads)
 template <int kRows, bool kWhole>
 void run(Exec& exec, const GemmArgs& args, const Product& p) {
   const Grid grid{(p.n + kColumns - 1) / kColumns, p.leaves, (p.m + kRows - 1) / kRows};
-  // As much shared memory as leaves room for all blocks of a processor, and for one of the kernel
-  // that follows.
+  // Measured: with leaves as much shared memory as leaves room for all blocks of a processor and
+  // one of the kernel that follows; without, two thirds, a half or a third of a processor's.
   const int blocks = static_cast<int>(grid.x * grid.y * grid.z);
   const int per_processor = (blocks + num_processors() - 1) / num_processors();
-  const int room = (kMaxSharedBytes - 4096) / (p.leaves > 1 ? per_processor + 1 : 2);
+  constexpr int kAll = kMaxSharedBytes - 4096;
+  const int room = p.leaves > 1        ? kAll / (per_processor + 1)
+                   : per_processor < 2 ? kAll / 3 * 2
+                   : per_processor < 3 ? kAll / 2
+                                       : kAll / 3;
   constexpr int kStage = kRows * kStep * 2 + kStageB + 16;
   int steps = 2;
   for (int leaf = 0; leaf < p.leaves; ++leaf) {
@@ -170,7 +174,7 @@ void run(Exec& exec, const GemmArgs& args, const Product& p) {
     steps = steps < n ? n : steps;
   }
   int stages = (room - 2048) / kStage;
-  stages = stages < 3 ? 3 : stages > steps ? steps : stages;
+  stages = stages < 2 ? 2 : stages > steps ? steps : stages;
   int bytes = stages * kStage + 1024;
   const int sums = kRows * (kColumns + 4) * 4 + 1024;
   bytes = bytes < sums ? sums : bytes;

@@ -1,16 +1,8 @@
-// Tiles of 128 rows by kN columns: persistent blocks of one warpgroup that feeds the copy engine
-// and two that multiply.
+// Many rows: tiles of 128 rows by 256 or 128 columns (gemm_tiles.h), by persistent blocks.
 //
-//   shared memory   kStages x { a: 128 rows of 64 k | b: kN columns of 64 k }, 128-byte swizzle,
-//                   then level 2 of the tree
-//   registers       one chain: 64 x kN sums a warpgroup. Leaf tree: chains of two neighbouring
-//                   leaves and level 1 of the tree, which takes kN = 128
-//
-// The tile walks through k in rising order, so its shape, the order of tiles and the number of
-// stages are a plan. What bounds it: with kN = 256 shared memory is read and written at about the
-// rate the multipliers take (b 64, a 16, copies 48 of 128 bytes a clock); with kN = 128, 160.
-#include "rlk/kernels/gpu/sm90/instructions.h"
-#include "rlk/kernels/gpu/sm90/launch.h"
+// The leaf tree takes 128 columns: the chains of two neighbouring leaves, so that the second starts
+// while the first drains, and level 1 of the tree are in registers, level 2 is in shared memory.
+#include "rlk/kernels/gpu/sm90/gemm_tiles.h"
 #include "rlk/kernels/gpu/sm90/pieces.h"
 #include "rlk/kernels/gpu/sm90/store_tile.h"
 #include "rlk/kernels/gpu/sm90/tensor_map.h"
@@ -18,34 +10,19 @@
 namespace rlk::gpu::sm90 {
 namespace {
 
-constexpr int kM = 128;
-constexpr int kThreads = 384;
-constexpr int kConsumers = 256;
+template <int kN>
+struct StoreTile {
+  Product p;
 
-template <int kN, bool kTree>
-struct Layout {
-  static constexpr int kStageA = kM * kStep * 2;
-  static constexpr int kStageB = kN * kStep * 2;
-  static constexpr int kTreeBytes = kTree ? kM * kN * 4 : 0;
-  static constexpr int kStages = (kMaxSharedBytes - 2048 - kTreeBytes) / (kStageA + kStageB);
-  static constexpr int kBytes = kStages * (kStageA + kStageB) + kTreeBytes + 2048;
-};
-
-struct Tiles {
-  int rows, columns;  // of tiles
-  RLK_HD int count() const { return rows * columns; }
-
-  // Tiles that run at the same time share operands: columns of 16 tiles, one after the other.
-  RLK_DEVICE void at(int i, int* row, int* column) const {
-    constexpr int kTall = 16;
-    const int band = i / (kTall * columns);
-    const int first = band * kTall;
-    const int tall = rows - first < kTall ? rows - first : kTall;
-    const int in_band = i - first * columns;
-    *row = first + in_band % tall;
-    *column = in_band / tall;
+  RLK_DEVICE void operator()(int m0, int n0, float (&acc)[kN / 2]) const {
+    store_tile<kN>(p, m0, n0, acc);
   }
 };
+
+constexpr int kTreeColumns = 128;
+constexpr int kTreeBytes = kTileRows * kTreeColumns * 4;
+template <bool kIMajorB>
+using TreeRing = Ring<kTreeColumns, kTreeBytes, kIMajorB>;
 
 // The stage in use and the parity of its turn.
 template <int kStages>
@@ -60,44 +37,46 @@ struct Turn {
   }
 };
 
-template <int kN, bool kTree, bool kWhole, bool kIMajorB>
-__global__ void __launch_bounds__(kThreads, 1)
-    gemm_many_rows_kernel(const __grid_constant__ CUtensorMap map_a,
-                          const __grid_constant__ CUtensorMap map_b, const Product p,
-                          const Tiles tiles) {
-  using L = Layout<kN, kTree>;
+template <bool kWhole, bool kIMajorB>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    tree_tiles_kernel(const __grid_constant__ CUtensorMap map_a,
+                      const __grid_constant__ CUtensorMap map_b, const Product p,
+                      const Tiles tiles) {
+  using L = TreeRing<kIMajorB>;
+  constexpr int kN = kTreeColumns;
   RLK_DYNAMIC_SHARED(shared);
   const std::uint32_t base = (shared_address(shared) + 1023) & ~1023u;
   const std::uint32_t stages_a = base;
   const std::uint32_t stages_b = base + L::kStages * L::kStageA;
   const std::uint32_t tree = stages_b + L::kStages * L::kStageB;
-  const std::uint32_t full = tree + L::kTreeBytes;
+  const std::uint32_t full = tree + kTreeBytes;
   const std::uint32_t empty = full + 8 * L::kStages;
-  const int warpgroup = thread() / 128;
-  const int num_leaves = kTree ? p.leaves : 1;
+  const int warpgroup = warpgroup_index();
   if (thread() == 0) {
     for (int i = 0; i < L::kStages; ++i) {
       mbarrier_init(full + 8 * i, 1);
-      mbarrier_init(empty + 8 * i, kConsumers / 128);
+      mbarrier_init(empty + 8 * i, kTileConsumers / 128);
     }
     mbarrier_init_fence();
   }
   barrier();
+  allow_next_kernel();
 
   Turn<L::kStages> turn;
   if (warpgroup == 0) {
     fewer_registers<40>();
     if (thread() == 0) {
+      wait_for_previous_kernel();
       for (int t = static_cast<int>(block_x()); t < tiles.count(); t += gridDim.x) {
         int row, column;
         tiles.at(t, &row, &column);
-        for (int leaf = 0; leaf < num_leaves; ++leaf) {
+        for (int leaf = 0; leaf < p.leaves; ++leaf) {
           for_each_step(p, leaf, [&](int k, int) {
             const std::uint32_t bar = full + 8 * turn.stage;
             const std::uint32_t b = stages_b + turn.stage * L::kStageB;
             mbarrier_wait(empty + 8 * turn.stage, turn.parity ^ 1);
             mbarrier_expect(bar, L::kStageA + L::kStageB);
-            tma_load(stages_a + turn.stage * L::kStageA, &map_a, bar, k, row * kM);
+            tma_load(stages_a + turn.stage * L::kStageA, &map_a, bar, k, row * kTileRows);
             if constexpr (kIMajorB) {
               for (int n = 0; n < kN; n += 64) {
                 tma_load(b + n * kStep * 2, &map_b, bar, column * kN + n, k);
@@ -114,6 +93,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 
   more_registers<232>();
+  wait_for_previous_kernel();
   constexpr int kRegisters = kN / 2;
   using Sums = float[kRegisters];
   const int consumer = warpgroup - 1;
@@ -179,10 +159,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     int row, column;
     tiles.at(t, &row, &column);
     Sums acc;
-    if constexpr (!kTree) {
-      chain(acc, 0, false);
-      finish_chain();
-    } else {
+    {
       // The neighbour tree of 8 leaves, two leaves at a time.
       Sums left, level1;
       float* const level2 =
@@ -202,50 +179,49 @@ __global__ void __launch_bounds__(kThreads, 1)
         for (int i = 0; i < kRegisters; ++i) acc[i] = level1[i] + acc[i];
         if (leaf == 2) {
           RLK_UNROLL
-          for (int i = 0; i < kRegisters; ++i) level2[i * kConsumers] = acc[i];
+          for (int i = 0; i < kRegisters; ++i) level2[i * kTileConsumers] = acc[i];
         } else {
           RLK_UNROLL
-          for (int i = 0; i < kRegisters; ++i) acc[i] = level2[i * kConsumers] + acc[i];
+          for (int i = 0; i < kRegisters; ++i) acc[i] = level2[i * kTileConsumers] + acc[i];
         }
       }
     }
-    store_tile<kN>(p, row * kM + consumer * 64, column * kN, acc);
+    store_tile<kN>(p, row * kTileRows + consumer * 64, column * kN, acc);
   }
 }
 
-template <int kN, bool kTree, bool kWhole, bool kIMajorB>
-void run(Exec& exec, const GemmArgs& args, const Product& p) {
-  const Tiles tiles{(p.m + kM - 1) / kM, (p.n + kN - 1) / kN};
-  const CUtensorMap a = tensor_map(args.a.data, p.k, p.m, args.a.stride(0), kM);
-  const CUtensorMap b = kIMajorB ? tensor_map(args.b.data, p.n, p.k, args.b.stride(1), kStep)
-                                 : tensor_map(args.b.data, p.k, p.n, args.b.stride(0), kN);
-  const int blocks = tiles.count() < num_processors() ? tiles.count() : num_processors();
-  launch_cluster(exec, {blocks}, kThreads, Layout<kN, kTree>::kBytes, {},
-                 gemm_many_rows_kernel<kN, kTree, kWhole, kIMajorB>, a, b, p, tiles);
+CUtensorMap map_of_a(const GemmArgs& args, const Product& p) {
+  return tensor_map(args.a.data, p.k, p.m, args.a.stride(0), kTileRows);
+}
+template <int kN>
+CUtensorMap map_of_b(const GemmArgs& args, const Product& p) {
+  return p.b_is_i_major ? tensor_map(args.b.data, p.n, p.k, args.b.stride(1), kStep)
+                        : tensor_map(args.b.data, p.k, p.n, args.b.stride(0), kN);
 }
 
-template <int kN, bool kTree>
-void run(Exec& exec, const GemmArgs& args, const Product& p) {
-  if (p.b_is_i_major) {
-    p.whole_steps ? run<kN, kTree, true, true>(exec, args, p)
-                  : run<kN, kTree, false, true>(exec, args, p);
-  } else {
-    p.whole_steps ? run<kN, kTree, true, false>(exec, args, p)
-                  : run<kN, kTree, false, false>(exec, args, p);
-  }
+template <int kN>
+void chain_tiles(Exec& exec, const GemmArgs& args, const Product& p) {
+  const CUtensorMap a = map_of_a(args, p), b = map_of_b<kN>(args, p);
+  p.b_is_i_major ? launch_chain_tiles<kN, true>(exec, a, b, p.m, p.n, p.k, StoreTile<kN>{p})
+                 : launch_chain_tiles<kN, false>(exec, a, b, p.m, p.n, p.k, StoreTile<kN>{p});
+}
+
+template <bool kIMajorB>
+void tree_tiles(Exec& exec, const GemmArgs& args, const Product& p) {
+  const Tiles tiles = tiles_of(p.m, p.n, kTreeColumns);
+  launch_cluster(
+      exec, {persistent_blocks(tiles)}, kTileThreads, TreeRing<kIMajorB>::kBytes, {1, true},
+      p.whole_steps ? tree_tiles_kernel<true, kIMajorB> : tree_tiles_kernel<false, kIMajorB>,
+      map_of_a(args, p), map_of_b<kTreeColumns>(args, p), p, tiles);
 }
 
 }  // namespace
 
 void gemm_many_rows(Exec& exec, const GemmArgs& args, const Product& p) {
-  if (p.leaves > 1) return run<128, true>(exec, args, p);
-  // A wide tile is the faster one, if its tiles fill the processors as well.
-  const auto rounds = [&](int columns) {
-    const int tiles = ((p.m + kM - 1) / kM) * ((p.n + columns - 1) / columns);
-    return (tiles + num_processors() - 1) / num_processors();
-  };
-  if (10 * rounds(256) <= 6 * rounds(128)) return run<256, false>(exec, args, p);
-  run<128, false>(exec, args, p);
+  if (p.leaves > 1) {
+    return p.b_is_i_major ? tree_tiles<true>(exec, args, p) : tree_tiles<false>(exec, args, p);
+  }
+  prefers_wide_tiles(p.m, p.n) ? chain_tiles<256>(exec, args, p) : chain_tiles<128>(exec, args, p);
 }
 
 }  // namespace rlk::gpu::sm90

@@ -60,6 +60,10 @@ RLK_DEVICE void named_barrier_arrive(int id, int count) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(count) : "memory");
 }
 
+// Which 128 threads of the block this is one of. Lane 0 tells: the compiler then knows that it is
+// the same for a warp, and what is made of it (addresses of operands) takes no vector instructions.
+RLK_DEVICE int warpgroup_index() { return __shfl_sync(~0u, thread() / 128, 0); }
+
 // ---- clusters ----
 
 RLK_DEVICE int cluster_rank() {
@@ -105,6 +109,22 @@ RLK_DEVICE void tma_load(std::uint32_t to, const CUtensorMap* map, std::uint32_t
       "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
+
+// `bytes` of global memory; both addresses and the count are multiples of 16.
+RLK_DEVICE void bulk_load(std::uint32_t to, const void* from, int bytes, std::uint32_t bar) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(bar)
+      : "memory");
+}
+
+// Four words of +0.
+RLK_DEVICE void store_zeros(std::uint32_t to) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+}
+// Orders a thread's earlier writes to shared memory before what the copy engine and wgmma read.
+RLK_DEVICE void copy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- the kernel before and the kernel after ----
 
@@ -152,71 +172,77 @@ RLK_DEVICE void wgmma_wait() {
 
 // d[64 x kN] += a[64 x 16] b[16 x kN], asynchronously. Thread t of the 128 holds, in
 // d[4 j + 2 h + e], row t / 32 * 16 + t % 32 / 4 + 8 h and column 8 j + 2 (t % 4) + e.
-// kIMajorB: how b lies.
-template <int kN, bool kIMajorB>
+// kIMajorB, kIMajorA: how b and a lie. kStarts: d is taken as +0, whatever it holds.
+template <int kN, bool kIMajorB, bool kIMajorA = false>
 struct Wgmma;
 
 // clang-format off
-template <bool kIMajorB>
-struct Wgmma<8, kIMajorB> {
+template <bool kIMajorB, bool kIMajorA>
+struct Wgmma<8, kIMajorB, kIMajorA> {
   RLK_DEVICE static void run(float (&d)[4], std::uint64_t a, std::uint64_t b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3"
-        "}, %4, %5, 1, 1, 1, 0, %6;"
+        "}, %4, %5, 1, 1, 1, %7, %6;"
         :
         "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0));
+        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0),
+          "n"(kIMajorA ? 1 : 0));
   }
 };
-template <bool kIMajorB>
-struct Wgmma<16, kIMajorB> {
+template <bool kIMajorB, bool kIMajorA>
+struct Wgmma<16, kIMajorB, kIMajorA> {
   RLK_DEVICE static void run(float (&d)[8], std::uint64_t a, std::uint64_t b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7"
-        "}, %8, %9, 1, 1, 1, 0, %10;"
+        "}, %8, %9, 1, 1, 1, %11, %10;"
         :
         "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7])
-        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0));
+        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0),
+          "n"(kIMajorA ? 1 : 0));
   }
 };
-template <bool kIMajorB>
-struct Wgmma<32, kIMajorB> {
+template <bool kIMajorB, bool kIMajorA>
+struct Wgmma<32, kIMajorB, kIMajorA> {
   RLK_DEVICE static void run(float (&d)[16], std::uint64_t a, std::uint64_t b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
         "%12, %13, %14, %15"
-        "}, %16, %17, 1, 1, 1, 0, %18;"
+        "}, %16, %17, 1, 1, 1, %19, %18;"
         :
         "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
         "+f"(d[14]), "+f"(d[15])
-        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0));
+        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0),
+          "n"(kIMajorA ? 1 : 0));
   }
 };
-template <bool kIMajorB>
-struct Wgmma<64, kIMajorB> {
+template <bool kIMajorB, bool kIMajorA>
+struct Wgmma<64, kIMajorB, kIMajorA> {
+  template <bool kStarts = false>
   RLK_DEVICE static void run(float (&d)[32], std::uint64_t a, std::uint64_t b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
         "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
         "%24, %25, %26, %27, %28, %29, %30, %31"
-        "}, %32, %33, 1, 1, 1, 0, %34;"
+        "}, %32, %33, %36, 1, 1, %35, %34;"
         :
         "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
         "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
         "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
         "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0));
+        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0),
+          "n"(kIMajorA ? 1 : 0), "n"(kStarts ? 0 : 1));
   }
 };
-template <bool kIMajorB>
-struct Wgmma<128, kIMajorB> {
+template <bool kIMajorB, bool kIMajorA>
+struct Wgmma<128, kIMajorB, kIMajorA> {
+  template <bool kStarts = false>
   RLK_DEVICE static void run(float (&d)[64], std::uint64_t a, std::uint64_t b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
@@ -226,7 +252,7 @@ struct Wgmma<128, kIMajorB> {
         "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
         "%60, %61, %62, %63"
-        "}, %64, %65, 1, 1, 1, 0, %66;"
+        "}, %64, %65, %68, 1, 1, %67, %66;"
         :
         "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
@@ -239,11 +265,13 @@ struct Wgmma<128, kIMajorB> {
         "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]),
         "+f"(d[62]), "+f"(d[63])
-        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0));
+        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0),
+          "n"(kIMajorA ? 1 : 0), "n"(kStarts ? 0 : 1));
   }
 };
-template <bool kIMajorB>
-struct Wgmma<256, kIMajorB> {
+template <bool kIMajorB, bool kIMajorA>
+struct Wgmma<256, kIMajorB, kIMajorA> {
+  template <bool kStarts = false>
   RLK_DEVICE static void run(float (&d)[128], std::uint64_t a, std::uint64_t b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
@@ -258,7 +286,7 @@ struct Wgmma<256, kIMajorB> {
         "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, "
         "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, "
         "%120, %121, %122, %123, %124, %125, %126, %127"
-        "}, %128, %129, 1, 1, 1, 0, %130;"
+        "}, %128, %129, %132, 1, 1, %131, %130;"
         :
         "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
@@ -281,7 +309,8 @@ struct Wgmma<256, kIMajorB> {
         "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]),
         "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]),
         "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0));
+        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0),
+          "n"(kIMajorA ? 1 : 0), "n"(kStarts ? 0 : 1));
   }
 };
 

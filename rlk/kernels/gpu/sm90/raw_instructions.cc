@@ -1,8 +1,6 @@
 #include "rlk/kernels/raw_instructions.h"
 
-#include <cstddef>
-#include <cstdint>
-
+#include "rlk/kernels/gpu/raw_call.h"
 #include "rlk/kernels/gpu/sm90/raw.h"
 
 namespace rlk {
@@ -15,24 +13,10 @@ constexpr int kDepth = 16;
 
 template <Instruction instruction>
 void run(float* d, const float* c, const bf16* a, const bf16* b, int rows, int columns, int k) {
-  const auto bytes = [](std::int64_t lines, std::int64_t length, std::size_t size) {
-    return static_cast<std::size_t>(lines * length) * size;
+  const auto on_device = [&](Exec& exec, float* sums, const bf16* x, const bf16* y) {
+    gpu::sm90::run_instruction(exec.gpu->stream(), instruction, sums, sums, x, y, rows, columns, k);
   };
-  const std::size_t sums_bytes = bytes(rows, columns, sizeof(float));
-  const std::size_t a_bytes = bytes(rows, k, sizeof(bf16));
-  const std::size_t b_bytes = bytes(columns, k, sizeof(bf16));
-  device::Stream stream;
-  const device::Buffer sums(sums_bytes), on_device_a(a_bytes), on_device_b(b_bytes);
-  device::copy(sums.data(), c, sums_bytes, stream);
-  device::copy(on_device_a.data(), a, a_bytes, stream);
-  device::copy(on_device_b.data(), b, b_bytes, stream);
-  // A thread reads each of its sums once, before it writes the same ones.
-  auto* const both = static_cast<float*>(sums.data());
-  gpu::sm90::run_instruction(stream, instruction, both, both,
-                             static_cast<const bf16*>(on_device_a.data()),
-                             static_cast<const bf16*>(on_device_b.data()), rows, columns, k);
-  device::copy(d, sums.data(), sums_bytes, stream);
-  stream.synchronize();
+  gpu::raw_call(on_device, d, c, a, b, rows, columns, k);
 }
 
 template <Instruction instruction>

@@ -2,13 +2,21 @@
 #pragma once
 
 #include "rlk/kernels/gpu/sm90/gemm.h"
+#include "rlk/kernels/gpu/sm90/instructions.h"
 #include "rlk/kernels/gpu/views.h"
 
 namespace rlk::gpu::sm90 {
 
+// Two numbers rounded to bf16; NaN becomes 0x7fff, which is not the one of the contract.
 RLK_DEVICE std::uint32_t pack_bf16(float low, float high) {
-  return numerics::to_bf16(low).bits |
-         (static_cast<std::uint32_t>(numerics::to_bf16(high).bits) << 16);
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+RLK_DEVICE std::uint32_t canonical_nans(std::uint32_t pair) {
+  if ((pair & 0x7fffu) == 0x7fffu) pair = (pair & 0xffff0000u) | 0x7fc0u;
+  if ((pair & 0x7fff0000u) == 0x7fff0000u) pair = (pair & 0xffffu) | 0x7fc00000u;
+  return pair;
 }
 
 // The sum of output (., n) with its bias.
@@ -18,32 +26,200 @@ RLK_DEVICE float with_bias(const Product& p, float sum, int n) {
   return sum + numerics::to_f32(static_cast<const bf16*>(p.bias)[n]);
 }
 
-RLK_DEVICE void store_one(const Product& p, int m, int n, float x) {
-  if (m >= p.m || n >= p.n) return;
-  const std::int64_t at = m * p.c_stride + n;
-  if (p.c_is_f32) {
-    store(static_cast<float*>(p.c)[at], x);
-  } else {
-    store(static_cast<bf16*>(p.c)[at], x);
+// wgmma leaves a thread two neighbouring sums of each block of 8 columns. Turned, it has four
+// neighbours of every other block: even lanes of the blocks 0, 2, .., odd lanes of 1, 3, ... Turned
+// twice they are as before.
+template <int kN>
+RLK_DEVICE void turn(float (&acc)[kN / 2]) {
+  const bool odd = thread() % 2 != 0;
+  RLK_UNROLL
+  for (int i = 0; i < kN / 2; i += 8) {
+    RLK_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const float x = acc[i + j], y = acc[i + 4 + j];
+      const float other = __shfl_xor_sync(~0u, odd ? x : y, 1);
+      acc[i + j] = odd ? other : x;
+      acc[i + 4 + j] = odd ? y : other;
+    }
   }
 }
 
-// The 64 x kN sums of a warpgroup, as wgmma leaves them, from row m0 and column n0 on.
+// Calls visit(row, column, x) for each four neighbours of turned sums, x a float4; row and column
+// count from those of the warpgroup.
+template <int kN, typename Visit>
+RLK_DEVICE void for_each_four(float (&acc)[kN / 2], const Visit& visit) {
+  const int q = thread() % 4;
+  int row = thread() % 128 / 32 * 16 + thread() % 32 / 4;
+  int column = q / 2 * 4 + q % 2 * 8;
+  // Else the compiler keeps the addresses of one visit for the next, in registers it lacks.
+  asm volatile("" : "+r"(row), "+r"(column));
+  RLK_UNROLL
+  for (int i = 0; i < kN / 2; i += 8) {
+    RLK_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      float4 x = make_float4(acc[i + 2 * h], acc[i + 2 * h + 1], acc[i + 4 + 2 * h],
+                             acc[i + 4 + 2 * h + 1]);
+      visit(row + 8 * h, column + 2 * i, x);
+      acc[i + 2 * h] = x.x;
+      acc[i + 2 * h + 1] = x.y;
+      acc[i + 4 + 2 * h] = x.z;
+      acc[i + 4 + 2 * h + 1] = x.w;
+    }
+    // Else the compiler makes room for what all visits read.
+    if (i % 32 == 24) asm volatile("" ::: "memory");
+  }
+}
+
+// Between the sums of a warpgroup and a matrix of f32 in memory, through shared memory, so that
+// whole lines are moved: 64 rows by 32 columns at a time. The next of what is read is on its way
+// while one is worked on. Rows lie 16-byte aligned, and their length is a multiple of 4.
 template <int kN>
-RLK_DEVICE void store_tile(const Product& p, int m0, int n0, const float (&acc)[kN / 2]) {
+class SumsInRows {
+ public:
+  static constexpr int kBytes = 64 * 40 * 4;  // of shared memory
+  using Sums = float[kN / 2];
+
+  // from: where the first sum belongs; `rows` and `columns` of the matrix are left from there on.
+  RLK_DEVICE SumsInRows(float* shared, int barrier_id, float* from, std::int64_t stride, int rows,
+                        int columns)
+      : shared_(shared),
+        barrier_id_(barrier_id),
+        from_(from + thread() % 128 / 8 * stride + thread() % 8 * 4),
+        stride_(16 * stride),
+        rows_(rows - thread() % 128 / 8),
+        columns_(columns - thread() % 8 * 4) {}
+
+  // The sums become what the matrix holds; +0 outside.
+  RLK_DEVICE void read(Sums& acc) const {
+    float4 x[4];
+    fetch(0, x);
+    RLK_UNROLL
+    for (int part = 0; part < kN / 32; ++part) {
+      RLK_UNROLL
+      for (int i = 0; i < 4; ++i) *row_place(i) = x[i];
+      if (part + 1 < kN / 32) fetch(part + 1, x);
+      wait();
+      for_each_pair(part, [&](float2* at, int i) {
+        acc[i] = at->x;
+        acc[i + 1] = at->y;
+      });
+      wait();
+    }
+  }
+  // The matrix becomes the sums, or the matrix plus the sums.
+  template <bool kAdds>
+  RLK_DEVICE void write(const Sums& acc) const {
+    float4 x[4];
+    if constexpr (kAdds) fetch(0, x);
+    RLK_UNROLL
+    for (int part = 0; part < kN / 32; ++part) {
+      for_each_pair(part, [&](float2* at, int i) { *at = make_float2(acc[i], acc[i + 1]); });
+      wait();
+      float4 sum[4];
+      RLK_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        sum[i] = *row_place(i);
+        if constexpr (kAdds) {
+          sum[i] = make_float4(x[i].x + sum[i].x, x[i].y + sum[i].y, x[i].z + sum[i].z,
+                               x[i].w + sum[i].w);
+        }
+      }
+      if (kAdds && part + 1 < kN / 32) fetch(part + 1, x);
+      RLK_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (inside(part, i)) *place(part, i) = sum[i];
+      }
+      wait();
+    }
+  }
+
+ private:
+  RLK_DEVICE bool inside(int part, int i) const { return 16 * i < rows_ && 32 * part < columns_; }
+  RLK_DEVICE float4* place(int part, int i) const {
+    return reinterpret_cast<float4*>(from_ + i * stride_ + 32 * part);
+  }
+  RLK_DEVICE void fetch(int part, float4 (&x)[4]) const {
+    RLK_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      x[i] = inside(part, i) ? *place(part, i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+  }
+  // Rows of 40 floats: neither side meets a bank twice.
+  RLK_DEVICE float4* row_place(int i) const {
+    return reinterpret_cast<float4*>(shared_ + (thread() % 128 / 8 + 16 * i) * 40 +
+                                     thread() % 8 * 4);
+  }
+  template <typename Visit>
+  RLK_DEVICE void for_each_pair(int part, const Visit& visit) const {
+    float* const mine =
+        shared_ + (thread() % 128 / 32 * 16 + thread() % 32 / 4) * 40 + thread() % 4 * 2;
+    RLK_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      RLK_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        visit(reinterpret_cast<float2*>(mine + h * 8 * 40 + j * 8), (part * 4 + j) * 4 + 2 * h);
+      }
+    }
+  }
+  RLK_DEVICE void wait() const { named_barrier_wait(barrier_id_, 128); }
+
+  float* shared_;
+  int barrier_id_;
+  float* from_;
+  std::int64_t stride_;
+  int rows_, columns_;
+};
+
+// A matrix [m, n], bf16 or f32.
+struct Target {
+  void* data;
+  std::int64_t stride;
+  int m, n;
+  bool is_f32;
+};
+
+RLK_DEVICE Target target(const Product& p) { return {p.c, p.c_stride, p.m, p.n, p.c_is_f32}; }
+
+RLK_DEVICE void store_one(const Target& to, int m, int n, float x) {
+  if (m >= to.m || n >= to.n) return;
+  const std::int64_t at = m * to.stride + n;
+  if (to.is_f32) {
+    store(static_cast<float*>(to.data)[at], x);
+  } else {
+    store(static_cast<bf16*>(to.data)[at], x);
+  }
+}
+
+// The 64 x kN values of a warpgroup, where wgmma leaves sums, from row m0 and column n0 on. They
+// are lost.
+template <int kN>
+RLK_DEVICE void store_values(const Target& to, int m0, int n0, float (&acc)[kN / 2]) {
   const int lane = thread() % 32;
   const int q = lane % 4;
   const int row = m0 + thread() % 128 / 32 * 16 + lane / 4;
-  const bool packs = !p.c_is_f32 && p.c_stride % 8 == 0 &&
-                     reinterpret_cast<std::uintptr_t>(p.c) % 16 == 0 && n0 + kN <= p.n;
+  const bool packs =
+      to.stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(to.data) % 16 == 0 && n0 + kN <= to.n;
   if (!packs) {
     RLK_UNROLL
     for (int i = 0; i < kN / 2; ++i) {
-      const int n = n0 + i / 4 * 8 + q * 2 + i % 2;
-      store_one(p, row + i / 2 % 2 * 8, n, with_bias(p, acc[i], n));
+      store_one(to, row + i / 2 % 2 * 8, n0 + i / 4 * 8 + q * 2 + i % 2, acc[i]);
     }
     return;
   }
+  if (to.is_f32) {
+    turn<kN>(acc);
+    for_each_four<kN>(acc, [&](int m, int n, const float4& x) {
+      if (m0 + m >= to.m) return;
+      float* const at = static_cast<float*>(to.data) + (m0 + m) * to.stride + n0 + n;
+      *reinterpret_cast<float4*>(at) =
+          make_float4(numerics::canonical_nan(x.x), numerics::canonical_nan(x.y),
+                      numerics::canonical_nan(x.z), numerics::canonical_nan(x.w));
+    });
+    return;
+  }
+  bool nan = false;
+  RLK_UNROLL
+  for (int i = 0; i < kN / 2; ++i) nan = nan | (acc[i] != acc[i]);
   // Four lanes hold two columns each of four neighbouring blocks of 8. Turned, each holds a block.
   RLK_UNROLL
   for (int i = 0; i < kN / 8; i += 4) {
@@ -52,9 +228,8 @@ RLK_DEVICE void store_tile(const Product& p, int m0, int n0, const float (&acc)[
       std::uint32_t v[4];
       RLK_UNROLL
       for (int j = 0; j < 4; ++j) {
-        const int n = n0 + (i + j) * 8 + q * 2;
-        v[j] = pack_bf16(with_bias(p, acc[(i + j) * 4 + h * 2], n),
-                         with_bias(p, acc[(i + j) * 4 + h * 2 + 1], n + 1));
+        v[j] = pack_bf16(acc[(i + j) * 4 + h * 2], acc[(i + j) * 4 + h * 2 + 1]);
+        if (nan) v[j] = canonical_nans(v[j]);
       }
       // The square turns over one bit of (lane, block) after the other.
       const bool odd = (q & 1) != 0;
@@ -68,12 +243,25 @@ RLK_DEVICE void store_tile(const Product& p, int m0, int n0, const float (&acc)[
       (high ? v[0] : v[2]) = x;
       (high ? v[1] : v[3]) = y;
       const int m = row + h * 8;
-      if (m < p.m) {
-        bf16* const to = static_cast<bf16*>(p.c) + m * p.c_stride + n0 + (i + q) * 8;
-        *reinterpret_cast<uint4*>(to) = make_uint4(v[0], v[1], v[2], v[3]);
+      if (m < to.m) {
+        bf16* const at = static_cast<bf16*>(to.data) + m * to.stride + n0 + (i + q) * 8;
+        *reinterpret_cast<uint4*>(at) = make_uint4(v[0], v[1], v[2], v[3]);
       }
     }
   }
+}
+
+// The same with the last steps of a product.
+template <int kN>
+RLK_DEVICE void store_tile(const Product& p, int m0, int n0, float (&acc)[kN / 2]) {
+  // Without a bias nothing is left to do: the matrix unit makes no -0.
+  if (p.bias != nullptr) {
+    RLK_UNROLL
+    for (int i = 0; i < kN / 2; ++i) {
+      acc[i] = with_bias(p, acc[i], n0 + i / 4 * 8 + thread() % 4 * 2 + i % 2);
+    }
+  }
+  store_values<kN>(target(p), m0, n0, acc);
 }
 
 }  // namespace rlk::gpu::sm90

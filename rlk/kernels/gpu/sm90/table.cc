@@ -2,7 +2,6 @@
 #include "rlk/kernels/gpu/sm90/table.h"
 
 #include "rlk/kernels/gpu/call.h"
-#include "rlk/kernels/gpu/gpu_kernels.h"
 
 namespace rlk {
 
@@ -12,7 +11,7 @@ const KernelTable& gpu_kernels_sm90() {
     table.backend = gpu::kBackendSm90;
     table.profiles = 1u << static_cast<int>(Profile::kSm90);
 #define RLK_OP(name, Args) table.name = &gpu::call<&gpu::sm90::name, Args>;
-    RLK_GPU_SM90_OPS(RLK_OP)
+    RLK_GPU_PRODUCT_OPS(RLK_OP)
 #undef RLK_OP
     return table;
   }();

@@ -1,0 +1,34 @@
+// What the verbs that run an engine share: its flags, and the context they make.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rlk/ops/context.h"
+
+namespace CLI {
+class App;
+}
+
+namespace rlk::cli {
+
+struct EngineFlags {
+  std::string backend = "cpu";
+  std::string profile = "portable";
+  std::string route = "strict";
+  int threads = 0;
+
+  Contract contract() const;
+};
+
+// --backend, --profile, --route and --threads.
+void add_engine_flags(CLI::App& verb, EngineFlags& flags);
+
+// The context of one engine. What needs a record to be admitted and has none is tried first.
+std::unique_ptr<Context> make_context(const EngineFlags& flags);
+
+// The admission record of these backends, tried first where there is none.
+Admission admission_of(const std::vector<std::string>& backends, const Contract& contract);
+
+}  // namespace rlk::cli
