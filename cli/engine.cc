@@ -23,7 +23,8 @@ void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--profile", flags.profile, "Of the contract: how products multiply and add")
       ->check(CLI::IsMember({"portable", "sm90", "cdna3", "cdna2"}))
       ->capture_default_str();
-  verb.add_option("--route", flags.route)
+  verb.add_option("--route", flags.route,
+                  "strict: the contract's kernels; production: the usual fast kernels")
       ->check(CLI::IsMember({"strict", "production"}))
       ->capture_default_str();
   verb.add_option("--threads", flags.threads, "0: one per hardware thread")->capture_default_str();

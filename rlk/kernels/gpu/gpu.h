@@ -7,7 +7,9 @@
 //   RLK_UNROLL                           before a loop whose count is known
 //   thread(), threads(), block_x() ..    indices
 //   barrier(), barrier_count(b)          all threads of a block; how many of them have b
-//   shuffle_xor(x, mask)                 x of thread() ^ mask, mask < 32; by whole warps only
+//   shuffle_xor(x, mask)                 x of thread() ^ mask, mask below 32, on waves of 64 below
+//                                        64; by whole warps only
+//   bf16_pair(low, high)                 two numbers rounded to bf16
 //   atomic_min, atomic_max, atomic_add   integers only: their order cannot be seen
 //   launch(exec, grid, threads, shared_bytes, kernel, arguments...)
 #pragma once
