@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rlk/core/error.h"
+#include "rlk/kernels/cpu/attention_plan.h"
 #include "rlk/kernels/cpu/attention_rows.h"
 #include "rlk/kernels/cpu/columns.h"
 #include "rlk/kernels/cpu/storage.h"
@@ -13,24 +14,13 @@
 namespace rlk::cpu {
 namespace {
 
-// Rows per tile: enough to pay for widening a block of keys and values, few enough to stay in
-// cache.
-constexpr std::int64_t kTileRows = 8 * kAttentionRows;
-
-struct Shape {
-  const numerics::mma::ColumnsIsa* model;
-  std::int64_t group;  // query heads per KV head
-  std::int64_t kv_heads;
-  int d;
-  std::int64_t kv_block;
-  std::int64_t kv_split;
-  std::int64_t tile_queries;
-  std::int64_t task_heads;  // KV heads that a task works on side by side
-  bool by_split;            // a task is one split of a tile, not all
-  float c;
-
-  std::int64_t tile_rows() const { return tile_queries * group; }
-  std::int64_t parts() const { return (kv_heads + task_heads - 1) / task_heads; }
+// One call of forward: what every task reads.
+template <typename T>
+struct Call {
+  Exec& exec;
+  const AttentionArgs& args;
+  const AttentionIsa<T>& isa;
+  const AttentionPlan& plan;
 };
 
 // The tile of one KV head.
@@ -60,22 +50,23 @@ SoftmaxState take_state(Workspace::Frame& frame, std::int64_t rows, std::int64_t
 }
 
 template <typename T>
-Scratch<T> take_scratch(Workspace::Frame& frame, const Shape& shape, std::int64_t keys) {
-  const std::int64_t rows = padded(shape.tile_rows());
-  keys = padded(std::min(keys, shape.kv_block));
+Scratch<T> take_scratch(Workspace::Frame& frame, const AttentionPlan& plan,
+                        const numerics::mma::ColumnsIsa* model) {
+  const std::int64_t rows = padded(plan.tile_rows());
+  const std::int64_t keys = padded(std::min(plan.kv_len_max, plan.kv_block));
   AttentionTile tile{};
-  tile.model = shape.model;
-  tile.d = shape.d;
-  tile.ld = static_cast<int>(leading(shape.d));
-  tile.c = shape.c;
+  tile.model = model;
+  tile.d = plan.d;
+  tile.ld = static_cast<int>(leading(plan.d));
+  tile.c = reference::log2e_over_sqrt(plan.d);
   tile.lds = leading(keys);
-  tile.kt = frame.take<float>(shape.d * tile.lds);
+  tile.kt = frame.take<float>(plan.d * tile.lds);
   tile.v = frame.take<float>(keys * tile.ld);
   tile.s = frame.take<float>(std::min<std::int64_t>(rows, kAttentionRows) * tile.lds);
 
   Scratch<T> s;
-  s.heads = frame.take<Head>(shape.task_heads);
-  for (std::int64_t h = 0; h < shape.task_heads; ++h) {
+  s.heads = frame.take<Head>(plan.task_heads);
+  for (std::int64_t h = 0; h < plan.task_heads; ++h) {
     Head& head = s.heads[h];
     head.tile = tile;
     head.tile.q = head.q = frame.take<float>(rows * tile.ld);
@@ -117,41 +108,17 @@ void find_kv(const KvView& kv, std::int64_t s, std::int64_t kv_head, std::int64_
   }
 }
 
-// The queries of one tile: rows [token, token + queries) of q, the first at `position`, and the
-// KV heads [first_head, last_head).
-struct Queries {
-  std::int64_t tile;
-  std::int64_t sequence;
-  std::int64_t token;
-  std::int64_t position;
-  std::int64_t queries;
-  std::int64_t first_head;
-  std::int64_t last_head;
-
-  std::int64_t end() const { return position + queries; }
-  std::int64_t heads() const { return last_head - first_head; }
-};
-
-// One call of forward: what every task reads.
-template <typename T>
-struct Call {
-  Exec& exec;
-  const AttentionArgs& args;
-  const AttentionIsa<T>& isa;
-  const Shape& shape;
-};
-
 // Sets scratch.visible to the keys in [begin, begin + n) that each row sees; returns the first row
 // that sees one.
 template <typename T>
-int find_visible(const Shape& shape, const Queries& at, std::int64_t begin, std::int64_t n,
+int find_visible(const AttentionPlan& plan, const Queries& at, std::int64_t begin, std::int64_t n,
                  Scratch<T>& scratch) {
   int first = 0;
   int* visible = scratch.visible;
   for (std::int64_t i = 0; i < at.queries; ++i) {
     const std::int64_t seen = std::clamp<std::int64_t>(at.position + i + 1 - begin, 0, n);
-    if (seen == 0) first += static_cast<int>(shape.group);
-    visible = std::fill_n(visible, shape.group, static_cast<int>(seen));
+    if (seen == 0) first += static_cast<int>(plan.group);
+    visible = std::fill_n(visible, plan.group, static_cast<int>(seen));
   }
   return first;
 }
@@ -162,13 +129,13 @@ int find_visible(const Shape& shape, const Queries& at, std::int64_t begin, std:
 template <typename T, typename StateOf>
 void run_block(const Call<T>& call, const Queries& at, std::int64_t block, const StateOf& state,
                Scratch<T>& scratch) {
-  const Shape& shape = call.shape;
+  const AttentionPlan& plan = call.plan;
   const KvView& kv = call.args.kv;
-  const std::int64_t block_end = std::min(block + shape.kv_block, at.end());
-  const std::int64_t next_end = std::min(block_end + shape.kv_block, at.end());
+  const std::int64_t block_end = std::min(block + plan.kv_block, at.end());
+  const std::int64_t next_end = std::min(block_end + plan.kv_block, at.end());
   const std::int64_t ahead = std::max<std::int64_t>(0, next_end - block_end);
   const int n = static_cast<int>(block_end - block);
-  const int first = find_visible(shape, at, block, n, scratch);
+  const int first = find_visible(plan, at, block, n, scratch);
   find_kv(kv, at.sequence, at.first_head, block, block_end, scratch.k, scratch.v);
   find_kv(kv, at.sequence, at.first_head, block_end, next_end, scratch.ahead_k, scratch.ahead_v);
   for (std::int64_t h = 0; h < at.heads(); ++h) {
@@ -181,19 +148,19 @@ void run_block(const Call<T>& call, const Queries& at, std::int64_t block, const
                         scratch.ahead_k + slice,
                         scratch.ahead_v + slice,
                         static_cast<int>(ahead * (h + 1) / at.heads() - slice),
-                        static_cast<int>(at.heads() * shape.d)});
+                        static_cast<int>(at.heads() * plan.d)});
   }
 }
 
 template <typename T, typename StateOf>
 void run_split(const Call<T>& call, const Queries& at, std::int64_t split, const StateOf& state,
                Scratch<T>& scratch) {
-  const std::int64_t split_end = std::min(split + call.shape.kv_split, at.end());
-  const int first = find_visible(call.shape, at, split, 1, scratch);
+  const std::int64_t split_end = std::min(split + call.plan.kv_split, at.end());
+  const int first = find_visible(call.plan, at, split, 1, scratch);
   for (std::int64_t h = 0; h < at.heads(); ++h) {
     call.isa.begin_split(scratch.heads[h].tile, state(h), first);
   }
-  for (std::int64_t block = split; block < split_end; block += call.shape.kv_block) {
+  for (std::int64_t block = split; block < split_end; block += call.plan.kv_block) {
     run_block(call, at, block, state, scratch);
   }
   for (std::int64_t h = 0; h < at.heads(); ++h) {
@@ -203,7 +170,7 @@ void run_split(const Call<T>& call, const Queries& at, std::int64_t split, const
 
 template <typename T>
 void begin_tile(const Call<T>& call, const Queries& at, Scratch<T>& scratch) {
-  const std::int64_t group = call.shape.group;
+  const std::int64_t group = call.plan.group;
   for (std::int64_t h = 0; h < at.heads(); ++h) {
     Head& head = scratch.heads[h];
     head.tile.rows = static_cast<int>(at.queries * group);
@@ -212,18 +179,18 @@ void begin_tile(const Call<T>& call, const Queries& at, Scratch<T>& scratch) {
           row_at<T>(call.args.q, at.token + r / group, (at.first_head + h) * group + r % group);
       head.tile.fault[r] = 0;
     }
-    call.isa.widen_rows(head.q, head.tile.ld, {scratch.q_rows, 0}, head.tile.rows, call.shape.d);
+    call.isa.widen_rows(head.q, head.tile.ld, {scratch.q_rows, 0}, head.tile.rows, call.plan.d);
   }
 }
 
 template <typename T>
 void report_faults(const Call<T>& call, const Queries& at, const Scratch<T>& scratch) {
-  const std::int64_t group = call.shape.group;
+  const std::int64_t group = call.plan.group;
   for (std::int64_t h = 0; h < at.heads(); ++h) {
     const AttentionTile& tile = scratch.heads[h].tile;
     for (std::int64_t r = 0; r < tile.rows; ++r) {
       if (!tile.fault[r]) continue;
-      call.exec.fault.report((at.token + r / group) * group * call.shape.kv_heads +
+      call.exec.fault.report((at.token + r / group) * group * call.plan.kv_heads +
                              (at.first_head + h) * group + r % group);
     }
   }
@@ -233,7 +200,7 @@ void report_faults(const Call<T>& call, const Queries& at, const Scratch<T>& scr
 template <typename T, typename StateOf>
 void fold_split(const Call<T>& call, const Queries& at, std::int64_t split, const StateOf& state,
                 Scratch<T>& scratch) {
-  const int first = find_visible(call.shape, at, split, 1, scratch);
+  const int first = find_visible(call.plan, at, split, 1, scratch);
   for (std::int64_t h = 0; h < at.heads(); ++h) {
     call.isa.fold(scratch.heads[h].tile, state(h, 0), state(h, split), first);
   }
@@ -241,7 +208,7 @@ void fold_split(const Call<T>& call, const Queries& at, std::int64_t split, cons
 
 template <typename T, typename StateOf>
 void end_tile(const Call<T>& call, const Queries& at, const StateOf& state, Scratch<T>& scratch) {
-  const std::int64_t group = call.shape.group;
+  const std::int64_t group = call.plan.group;
   for (std::int64_t h = 0; h < at.heads(); ++h) {
     const AttentionTile& tile = scratch.heads[h].tile;
     const std::int64_t first_head = (at.first_head + h) * group;
@@ -257,97 +224,11 @@ void end_tile(const Call<T>& call, const Queries& at, const StateOf& state, Scra
   }
 }
 
-// tile_begin[s] = tiles before sequence s. Queries at a negative position see nothing: they are
-// reported and belong to no tile.
-void cut_tiles(Exec& exec, const AttentionArgs& args, std::int64_t tile_queries,
-               std::int64_t* tile_begin) {
-  tile_begin[0] = 0;
-  for (std::int64_t s = 0; s < args.kv_lens.shape(0); ++s) {
-    const std::int64_t begin = *args.cu_seqlens_q.at<std::int32_t>(s);
-    const std::int64_t queries = *args.cu_seqlens_q.at<std::int32_t>(s + 1) - begin;
-    const std::int64_t kv_len = *args.kv_lens.at<std::int32_t>(s);
-    if (kv_len < queries) exec.fault.report(begin * args.q.shape(1));
-    tile_begin[s + 1] =
-        tile_begin[s] + (std::min(queries, kv_len) + tile_queries - 1) / tile_queries;
-  }
-}
-
-// Chooses the size of tasks: a plan, never a bit. Fills tile_begin.
-void plan_tasks(Exec& exec, const AttentionArgs& args, std::int64_t kv_len_max, Shape& shape,
-                std::int64_t* tile_begin) {
-  const std::int64_t num_seqs = args.kv_lens.shape(0);
-  const std::int64_t threads = exec.pool.num_threads();
-  std::int64_t queries_max = 1;
-  for (std::int64_t s = 0; s < num_seqs; ++s) {
-    queries_max = std::max<std::int64_t>(queries_max, *args.cu_seqlens_q.at<std::int32_t>(s + 1) -
-                                                          *args.cu_seqlens_q.at<std::int32_t>(s));
-  }
-  shape.tile_queries =
-      std::clamp<std::int64_t>(kTileRows / shape.group, std::int64_t{1}, queries_max);
-  cut_tiles(exec, args, shape.tile_queries, tile_begin);
-  const std::int64_t& tiles = tile_begin[num_seqs];
-  // Few tiles leave threads without work: smaller ones widen more often, but everywhere at once.
-  while (threads > 1 && shape.tile_rows() > kAttentionRows && shape.tile_queries > 1 &&
-         tiles * shape.kv_heads < 4 * threads) {
-    shape.tile_queries = (shape.tile_queries + 1) / 2;
-    cut_tiles(exec, args, shape.tile_queries, tile_begin);
-  }
-  // Few rows wait for memory: one task reads the rows of all KV heads, which lie together.
-  shape.task_heads = shape.tile_rows() <= kFewRows ? shape.kv_heads : 1;
-  // A long sequence with few queries has enough splits for all threads.
-  shape.by_split =
-      threads > 1 && kv_len_max > shape.kv_split && tiles * shape.parts() < 4 * threads;
-  const std::int64_t splits =
-      shape.by_split ? (kv_len_max + shape.kv_split - 1) / shape.kv_split : 1;
-  while (shape.task_heads > 1 && tiles * splits * shape.parts() < 2 * threads) {
-    shape.task_heads = (shape.task_heads + 1) / 2;
-  }
-}
-
-Shape make_shape(const Exec& exec, const AttentionArgs& args, Isa isa) {
-  const Contract& contract = exec.contract;
-  Shape shape{};
-  shape.model = columns_isa(isa, contract.profile);
-  shape.kv_heads = args.kv.k.shape(1);
-  shape.group = args.q.shape(1) / shape.kv_heads;
-  shape.d = static_cast<int>(args.q.shape(2));
-  shape.kv_block = contract.kv_block;
-  shape.kv_split = contract.kv_split;
-  shape.c = reference::log2e_over_sqrt(shape.d);
-  RLK_ASSERT(shape.d % 2 == 0 && shape.d <= kMaxHeadDim);
-  RLK_ASSERT(contract.softmax_lanes == kSoftmaxLanes);
-  RLK_ASSERT(args.q.stride(2) == 1 && args.y.stride(2) == 1);
-  RLK_ASSERT(args.kv.k.stride(2) == 1 && args.kv.v.stride(2) == 1);
-  return shape;
-}
-
-// Tile number `tile`, heads of the part-th part of it.
-Queries find_queries(const AttentionArgs& args, const Shape& shape, const std::int64_t* tile_begin,
-                     std::int64_t tile, std::int64_t part) {
-  const std::int64_t num_seqs = args.kv_lens.shape(0);
-  const std::int64_t s =
-      std::upper_bound(tile_begin, tile_begin + num_seqs + 1, tile) - tile_begin - 1;
-  const std::int64_t begin = *args.cu_seqlens_q.at<std::int32_t>(s);
-  const std::int64_t end = *args.cu_seqlens_q.at<std::int32_t>(s + 1);
-  const std::int64_t kv_len = *args.kv_lens.at<std::int32_t>(s);
-  const std::int64_t token =
-      std::max(begin, end - kv_len) + (tile - tile_begin[s]) * shape.tile_queries;
-  const std::int64_t first_head = part * shape.task_heads;
-  return {tile,
-          s,
-          token,
-          kv_len - (end - token),
-          std::min(shape.tile_queries, end - token),
-          first_head,
-          std::min(first_head + shape.task_heads, shape.kv_heads)};
-}
-
 // A task is a part of a tile with all its splits, folded one by one.
 template <typename T>
-void run_tiles(const Call<T>& call, const std::int64_t* tile_begin, std::int64_t tiles,
-               Scratch<T>* scratch) {
-  const std::int64_t parts = call.shape.parts();
-  const std::int64_t tasks = tiles * parts;
+void run_tiles(const Call<T>& call, Scratch<T>* scratch) {
+  const std::int64_t parts = call.plan.parts();
+  const std::int64_t tasks = call.plan.tiles() * parts;
   call.exec.pool.parallel_for(tasks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     Scratch<T>& s = scratch[thread];
     const auto state = [&](std::int64_t h, std::int64_t split) {
@@ -356,10 +237,9 @@ void run_tiles(const Call<T>& call, const std::int64_t* tile_begin, std::int64_t
     for (std::int64_t task = begin; task < end; ++task) {
       // Late tiles of a sequence see most keys: they start first, so that none is left at the end.
       const std::int64_t reversed = tasks - 1 - task;
-      const Queries at =
-          find_queries(call.args, call.shape, tile_begin, reversed / parts, reversed % parts);
+      const Queries at = call.plan.queries(call.args, reversed / parts, reversed % parts);
       begin_tile(call, at, s);
-      for (std::int64_t split = 0; split < at.end(); split += call.shape.kv_split) {
+      for (std::int64_t split = 0; split < at.end(); split += call.plan.kv_split) {
         run_split(
             call, at, split, [&](std::int64_t h) { return state(h, split); }, s);
         if (split > 0) fold_split(call, at, split, state, s);
@@ -374,26 +254,26 @@ void run_tiles(const Call<T>& call, const std::int64_t* tile_begin, std::int64_t
 // A task is one split of a part of a tile. The states of all splits are kept until they are folded,
 // in order, whoever computed them.
 template <typename T>
-void run_splits(const Call<T>& call, const std::int64_t* tile_begin, std::int64_t tiles,
-                std::int64_t splits_max, Scratch<T>* scratch) {
-  const Shape& shape = call.shape;
-  const std::int64_t parts = shape.parts();
-  const std::int64_t rows = padded(shape.tile_rows());
-  const std::int64_t ld = leading(shape.d);
+void run_splits(const Call<T>& call, Scratch<T>* scratch) {
+  const AttentionPlan& plan = call.plan;
+  const std::int64_t tiles = plan.tiles();
+  const std::int64_t splits_max = plan.splits_max();
+  const std::int64_t parts = plan.parts();
+  const std::int64_t rows = padded(plan.tile_rows());
+  const std::int64_t ld = leading(plan.d);
   Workspace::Frame frame(call.exec.workspace);
-  const SoftmaxState all = take_state(frame, tiles * shape.kv_heads * splits_max * rows, ld);
+  const SoftmaxState all = take_state(frame, tiles * plan.kv_heads * splits_max * rows, ld);
   const auto state = [&](const Queries& at, std::int64_t h, std::int64_t split) {
     const std::int64_t first =
-        ((at.tile * shape.kv_heads + at.first_head + h) * splits_max + split / shape.kv_split) *
-        rows;
+        ((at.tile * plan.kv_heads + at.first_head + h) * splits_max + split / plan.kv_split) * rows;
     return SoftmaxState{all.m + first, all.l + first, all.o + first * ld};
   };
   call.exec.pool.parallel_for(
       tiles * parts * splits_max, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
         for (std::int64_t task = begin; task < end; ++task) {
-          const std::int64_t split = task % splits_max * shape.kv_split;
+          const std::int64_t split = task % splits_max * plan.kv_split;
           const std::int64_t part = task / splits_max;
-          const Queries at = find_queries(call.args, shape, tile_begin, part / parts, part % parts);
+          const Queries at = plan.queries(call.args, part / parts, part % parts);
           if (split >= at.end()) continue;
           begin_tile(call, at, scratch[thread]);
           run_split(
@@ -403,17 +283,17 @@ void run_splits(const Call<T>& call, const std::int64_t* tile_begin, std::int64_
         }
       });
   call.exec.pool.parallel_for(
-      tiles * shape.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+      tiles * plan.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
         Scratch<T>& s = scratch[thread];
         for (std::int64_t i = begin; i < end; ++i) {
-          Queries at = find_queries(call.args, shape, tile_begin, i / shape.kv_heads, 0);
-          at.first_head = i % shape.kv_heads;
+          Queries at = plan.queries(call.args, i / plan.kv_heads, 0);
+          at.first_head = i % plan.kv_heads;
           at.last_head = at.first_head + 1;
-          s.heads[0].tile.rows = static_cast<int>(at.queries * shape.group);
+          s.heads[0].tile.rows = static_cast<int>(at.queries * plan.group);
           const auto state_of = [&](std::int64_t h, std::int64_t split) {
             return state(at, h, split);
           };
-          for (std::int64_t split = shape.kv_split; split < at.end(); split += shape.kv_split) {
+          for (std::int64_t split = plan.kv_split; split < at.end(); split += plan.kv_split) {
             fold_split(call, at, split, state_of, s);
           }
           end_tile(
@@ -424,27 +304,15 @@ void run_splits(const Call<T>& call, const std::int64_t* tile_begin, std::int64_
 
 template <typename T>
 void forward(Exec& exec, const AttentionArgs& args, Isa level) {
-  const std::int64_t num_seqs = args.kv_lens.shape(0);
-  const std::int64_t threads = exec.pool.num_threads();
   Workspace::Frame frame(exec.workspace);
-  std::int64_t* tile_begin = frame.take<std::int64_t>(num_seqs + 1);
-  Shape shape = make_shape(exec, args, level);
-  std::int64_t kv_len_max = 1;
-  for (std::int64_t s = 0; s < num_seqs; ++s) {
-    kv_len_max = std::max<std::int64_t>(kv_len_max, *args.kv_lens.at<std::int32_t>(s));
-  }
-  plan_tasks(exec, args, kv_len_max, shape, tile_begin);
+  const AttentionPlan plan(exec, args, frame);
+  const std::int64_t threads = exec.pool.num_threads();
   Scratch<T>* scratch = frame.take<Scratch<T>>(threads);
   for (std::int64_t i = 0; i < threads; ++i) {
-    scratch[i] = take_scratch<T>(frame, shape, kv_len_max);
+    scratch[i] = take_scratch<T>(frame, plan, columns_isa(level, exec.contract.profile));
   }
-  const Call<T> call{exec, args, attention_isa<T>(level), shape};
-  if (shape.by_split) {
-    run_splits(call, tile_begin, tile_begin[num_seqs],
-               (kv_len_max + shape.kv_split - 1) / shape.kv_split, scratch);
-  } else {
-    run_tiles(call, tile_begin, tile_begin[num_seqs], scratch);
-  }
+  const Call<T> call{exec, args, attention_isa<T>(level), plan};
+  plan.by_split ? run_splits(call, scratch) : run_tiles(call, scratch);
 }
 
 }  // namespace
