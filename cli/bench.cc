@@ -8,6 +8,7 @@
 #include "cli/verbs.h"
 #include "rlk/bench/bench.h"
 #include "rlk/io/files.h"
+#include "rlk/ops/backend.h"
 
 namespace rlk::cli {
 namespace {
@@ -15,19 +16,42 @@ namespace {
 struct Arguments {
   BenchOptions options;
   std::string device = "cpu";
+  std::string profile;  // empty: the best of the device
   std::string output;
   bool json = false;
   bool markdown = false;
   bool list = false;
 };
 
+// That of the matrix units of this GPU, where there are kernels for them.
+Profile best_profile() {
+  if (device::list().empty()) return Profile::kPortable;
+  const std::string architecture = device::selected().architecture;
+  for (const Profile profile : kAllProfiles) {
+    const KernelTable& table = gpu_kernels(profile);
+    const bool for_one_chip = table.on_device && *table.architecture != '\0';
+    if (for_one_chip && architecture.starts_with(table.architecture)) return profile;
+  }
+  return Profile::kPortable;
+}
+
+BenchOptions options_of(const Arguments& a) {
+  BenchOptions options = a.options;
+  options.gpu = a.device != "cpu";
+  if (!a.profile.empty()) options.contract.profile = parse_profile(a.profile);
+  if (a.list) return options;
+  if (a.profile.empty() && options.gpu) options.contract.profile = best_profile();
+  options.kernels = &find_backend(a.device, options.contract.profile);
+  return options;
+}
+
 int run(const Arguments& a) {
+  BenchOptions options = options_of(a);
   if (a.list) {
-    for (const std::string& name : bench_names(a.options)) fmt::print("{}\n", name);
+    for (const std::string& name : bench_names(options)) fmt::print("{}\n", name);
     return kOk;
   }
   catch_interrupts();
-  BenchOptions options = a.options;
   options.interrupted = interrupted;
   options.progress = [](const std::string& name) {
     if (stderr_is_terminal()) fmt::print(stderr, "\r\x1b[K{}", name);
@@ -45,15 +69,29 @@ void add_bench(CLI::App& app, int& exit_code) {
   auto a = std::make_shared<Arguments>();
   CLI::App* verb = app.add_subcommand(
       "bench", "Time the contract's kernels beside vendor libraries, memory and route production");
-  verb->add_option("device", a->device, "cpu")->check(CLI::IsMember({"cpu"}));
-  verb->add_flag("--quick", a->options.quick, "Fewer and smaller cases, at most 90 seconds");
+  verb->add_option(
+          "device,--backend,--device", a->device,
+          "cpu; cuda or hip: the first GPU, with sizes of its own (this has not yet run on "
+          "a GPU, only on an emulator)")
+      ->check(CLI::IsMember({"cpu", "cuda", "hip"}))
+      ->capture_default_str();
+  verb->add_option("--profile", a->profile,
+                   "Of the contract; default: portable, on a GPU that of its matrix units")
+      ->check(CLI::IsMember({"portable", "sm90", "cdna3", "cdna2"}));
+  verb->add_flag("--quick", a->options.quick,
+                 "Fewer and smaller cases; of a CPU at most 90 seconds");
   verb->add_option("--filter", a->options.filter, "Only cases in whose name REGEX is found")
       ->type_name("REGEX");
-  verb->add_option("--threads", a->options.threads,
-                   "Threads of each case, with commas between; default: 1 and, where there are two "
-                   "cores, 2")
+  verb->add_option(
+          "--threads", a->options.threads,
+          "Threads of each case of a CPU, with commas between; default: 1 and, where there "
+          "are two cores, 2")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
+  verb->add_option("--products", a->options.vendor_products,
+                   "File of the vendor's library that products on a GPU are timed beside; default: "
+                   "libcublasLt.so.13 or .12 where it is installed")
+      ->type_name("FILE");
   verb->add_option("--demo", a->options.demo,
                    "Folder of model.json and rl.json for the end-to-end cases")
       ->capture_default_str();

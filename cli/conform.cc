@@ -10,6 +10,7 @@
 #include "cli/verbs.h"
 #include "rlk/core/error.h"
 #include "rlk/io/files.h"
+#include "rlk/ops/backend.h"
 #include "rlk/ops/context.h"
 #include "rlk/verify/admission_file.h"
 #include "rlk/verify/conform.h"
@@ -28,15 +29,15 @@ struct Arguments {
   bool digest = false;
 };
 
-std::vector<const KernelTable*> tables_of(const std::vector<std::string>& names) {
+std::vector<const KernelTable*> tables_of(const std::vector<std::string>& names, Profile profile) {
   if (names.empty()) return {&cpu_kernels()};
   if (names == std::vector<std::string>{"all"}) {
-    std::vector<const KernelTable*> tables = all_backends();
+    std::vector<const KernelTable*> tables = all_backends(profile);
     std::erase(tables, &reference_kernels());
     return tables;
   }
   std::vector<const KernelTable*> tables;
-  for (const std::string& name : names) tables.push_back(&find_backend(name));
+  for (const std::string& name : names) tables.push_back(&find_backend(name, profile));
   return tables;
 }
 
@@ -45,7 +46,7 @@ ConformOptions options_of(const Arguments& a) {
   if (!a.contract.empty()) options.contract = parse_contract(read_file(a.contract), a.contract);
   if (!a.profile.empty()) options.contract.profile = parse_profile(a.profile);
   for (const std::string& name : a.ops) options.ops.push_back(parse_op(name));
-  options.backends = tables_of(a.backends);
+  options.backends = tables_of(a.backends, options.contract.profile);
   options.threads = a.threads;
   return options;
 }
@@ -132,10 +133,11 @@ void add_conform(CLI::App& app, int& exit_code) {
       "conform", "Try kernels for admission to mode strict, against the reference");
   verb->add_option("--op", a->ops, "Operators, with commas between; default: all")->delimiter(',');
   verb->add_option(
-          "--backend", a->backends,
-          "reference, cpu.scalar, cpu.avx2, cpu.avx512, production, cuda.portable (or cuda), "
-          "cuda.sm90, hip.portable (or hip), hip.cdna3, hip.cdna2; all: every one but the "
-          "reference. Default: the best of cpu for this machine")
+          "--backend,--device", a->backends,
+          "With commas between: cpu, cuda or hip (those of the profile on the GPU), or one by its "
+          "own name: cpu.scalar, cpu.avx2, cpu.avx512, production, cuda.sm90, reference; all: "
+          "every "
+          "one of this machine but the reference. Default: cpu")
       ->delimiter(',');
   verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
   verb->add_option("--profile", a->profile,

@@ -1,5 +1,8 @@
 #include "cli/engine.h"
 
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -7,6 +10,15 @@
 #include "rlk/verify/admission_file.h"
 
 namespace rlk::cli {
+namespace {
+
+std::vector<std::string> profile_names() {
+  std::vector<std::string> names;
+  for (const Profile profile : kAllProfiles) names.emplace_back(to_string(profile));
+  return names;
+}
+
+}  // namespace
 
 Contract EngineFlags::contract() const {
   Contract contract;
@@ -15,13 +27,12 @@ Contract EngineFlags::contract() const {
 }
 
 void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
-  verb.add_option(
-          "--backend", flags.backend,
-          "Kernels: cpu, cuda or hip (those of the profile on the first GPU), or one by its "
-          "own name: cpu.avx2, cuda.sm90, reference")
+  verb.add_option("--backend,--device", flags.backend,
+                  "Kernels: cpu, cuda or hip (those of the profile on the GPU), or one by its "
+                  "own name: cpu.avx2, cuda.sm90, reference")
       ->capture_default_str();
   verb.add_option("--profile", flags.profile, "Of the contract: how products multiply and add")
-      ->check(CLI::IsMember({"portable", "sm90", "cdna3", "cdna2"}))
+      ->check(CLI::IsMember(profile_names()))
       ->capture_default_str();
   verb.add_option("--route", flags.route,
                   "strict: the contract's kernels; production: the usual fast kernels")
@@ -30,20 +41,15 @@ void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--threads", flags.threads, "0: one per hardware thread")->capture_default_str();
 }
 
-Admission admission_of(const std::vector<std::string>& backends, const Contract& contract) {
-  return load_or_conform(contract, backends,
-                         [](const std::string& line) { fmt::print(stderr, "rlk: {}\n", line); });
-}
+void say_of_admission(const std::string& line) { fmt::print(stderr, "rlk: {}\n", line); }
 
 std::unique_ptr<Context> make_context(const EngineFlags& flags) {
   const Contract contract = flags.contract();
   const Modes modes = all_ops(flags.route == "strict" ? Mode::kStrict : Mode::kOff);
-  const KernelTable& kernels = engine_kernels(flags.backend, contract.profile);
-  if (!kernels.on_device || flags.route != "strict") {
-    return std::make_unique<Context>(contract, modes, flags.threads, &kernels);
-  }
-  return std::make_unique<Context>(contract, modes, flags.threads, &kernels,
-                                   admission_of({kernels.backend}, contract));
+  const KernelTable& kernels = find_backend(flags.backend, contract.profile);
+  const Admission admission =
+      admission_for(contract, {{kernels, modes}}, Admission::own_kernels(), say_of_admission);
+  return std::make_unique<Context>(contract, modes, flags.threads, &kernels, admission);
 }
 
 }  // namespace rlk::cli

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "rlk/ops/context.h"
 
@@ -28,7 +27,7 @@ void add_engine_flags(CLI::App& verb, EngineFlags& flags);
 // The context of one engine. What needs a record to be admitted and has none is tried first.
 std::unique_ptr<Context> make_context(const EngineFlags& flags);
 
-// The admission record of these backends, tried first where there is none.
-Admission admission_of(const std::vector<std::string>& backends, const Contract& contract);
+// A line of load_or_conform (verify/admission_file.h), on standard error.
+void say_of_admission(const std::string& line);
 
 }  // namespace rlk::cli

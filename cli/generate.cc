@@ -28,6 +28,7 @@ struct Arguments {
   std::int64_t max_new_tokens = 64;
   std::int64_t max_model_len = 0;
   std::int64_t page_size = 16;
+  bool no_graphs = false;
   SamplingParams sampling;
   std::uint64_t seed = 1;
   EngineFlags engine;
@@ -69,6 +70,7 @@ int run(const Arguments& a) {
   }
   RolloutOptions options;
   options.page_size = a.page_size;
+  options.graphs = !a.no_graphs;
   options.max_model_len = a.max_model_len > 0 ? a.max_model_len
                                               : std::min(model.config.max_position_embeddings,
                                                          longest + a.max_new_tokens);
@@ -110,6 +112,8 @@ void add_generate(CLI::App& app, int& exit_code) {
   verb->add_option("--max-model-len", a->max_model_len,
                    "Context; default: longest prompt + max-new-tokens");
   verb->add_option("--page-size", a->page_size, "KV page, a power of two")->capture_default_str();
+  verb->add_flag("--no-graphs", a->no_graphs,
+                 "On a GPU: launch decode steps call by call, as rollout.graphs=false does");
   verb->add_option("--temperature", a->sampling.temperature, "0: greedy")->capture_default_str();
   verb->add_option("--top-k", a->sampling.top_k, "0: all")->capture_default_str();
   verb->add_option("--top-p", a->sampling.top_p)->capture_default_str();

@@ -115,8 +115,7 @@ int run(const Arguments& a, const ProbeTarget& target) {
 }  // namespace
 
 ProbeTarget probe_gpu() {
-  device::require();
-  const device::Info info = device::list().at(0);
+  const device::Info info = device::selected();
   const ProbeTarget target = {
       fmt::format("{}, {}, driver for CUDA {}", info.name, info.architecture, info.driver),
       raw_instructions(info)};

@@ -1,6 +1,5 @@
 #include <cmath>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "rlk/io/files.h"
 #include "rlk/rl/engines.h"
 #include "rlk/rl/run.h"
+#include "rlk/verify/admission_file.h"
 #include "rlk/verify/report.h"
 
 namespace rlk::cli {
@@ -58,16 +58,6 @@ void print_summary(const RunSummary& s, const std::string& out) {
   fmt::print("{}/run.db, summary.json, report.html\n", out);
 }
 
-// Modes strict and auto ask what is admitted here.
-bool needs_admission(const RlConfig& config) {
-  for (const Engine engine : {Engine::kRollout, Engine::kTrainer}) {
-    for (const Mode mode : engine_modes(config, engine)) {
-      if (mode == Mode::kStrict || mode == Mode::kAuto) return true;
-    }
-  }
-  return false;
-}
-
 // Route strict promises that nothing without admission ran.
 bool warn_of_unadmitted(const RunSummary& summary) {
   if (summary.unadmitted_ops.empty()) return false;
@@ -92,17 +82,18 @@ int run(const Arguments& a) {
   for (const std::string& assignment : a.overrides) apply_override(config, assignment, ".");
   validate(config, a.config);
 
-  std::optional<Admission> admission;
-  if (needs_admission(config)) {
-    admission = admission_of({engine_kernels(config, Engine::kRollout).backend,
-                              engine_kernels(config, Engine::kTrainer).backend},
-                             config.contract);
-  }
+  const auto engine = [&](Engine e) {
+    return EngineKernels{engine_kernels(config, e), engine_modes(config, e)};
+  };
+  // A run proves the CPU's kernels too.
+  const Admission admission =
+      admission_for(config.contract, {engine(Engine::kRollout), engine(Engine::kTrainer)},
+                    Admission({}), say_of_admission);
 
   catch_interrupts();
   RunOptions options;
   options.out = a.out;
-  options.admission = admission ? &*admission : nullptr;
+  options.admission = admission;
   options.resume = a.resume;
   options.interrupted = interrupted;
   options.progress = show;
@@ -138,7 +129,7 @@ void add_rl(CLI::App& app, int& exit_code) {
   verb->add_option("--route", a->route,
                    "strict: the contract's kernels, stops at the first difference; production: the "
                    "usual fast kernels. Default: the config's");
-  verb->add_option("--backend", a->backend,
+  verb->add_option("--backend,--device", a->backend,
                    "Kernels of both engines: cpu, cuda, hip, or one by its own name. Default: the "
                    "config's");
   verb->add_option("--set", a->overrides, "Override a key: --set rollout.temperature=0.7")

@@ -11,6 +11,7 @@
 #include "rlk/core/error.h"
 #include "rlk/rl/engines.h"
 #include "rlk/rl/sft.h"
+#include "rlk/verify/admission_file.h"
 
 namespace rlk::cli {
 namespace {
@@ -18,12 +19,14 @@ namespace {
 struct Arguments {
   std::string config;
   std::string out;
+  std::string backend;
   std::vector<std::string> overrides;
   bool json = false;
 };
 
 int run(const Arguments& a) {
   RlConfig config = load_rl_config(a.config);
+  if (!a.backend.empty()) apply_override(config, "trainer.backend=" + a.backend, ".");
   for (const std::string& assignment : a.overrides) apply_override(config, assignment, ".");
   validate(config, a.config);
   const auto progress = [&](const SftProgress& p) {
@@ -32,9 +35,10 @@ int run(const Arguments& a) {
     }
     return !interrupted();
   };
-  const KernelTable& kernels = engine_kernels(config, Engine::kTrainer);
-  const Admission admission = kernels.on_device ? admission_of({kernels.backend}, config.contract)
-                                                : Admission::own_kernels();
+  const Admission admission = admission_for(
+      config.contract,
+      {{engine_kernels(config, Engine::kTrainer), engine_modes(config, Engine::kTrainer)}},
+      Admission::own_kernels(), say_of_admission);
   catch_interrupts();
   const SftResult result = run_sft(config, a.out, progress, admission);
   if (a.json) {
@@ -59,6 +63,9 @@ void add_sft(CLI::App& app, int& exit_code) {
   verb->add_option("--config", a->config, "Configuration (JSON), section sft; see rl --help-config")
       ->required();
   verb->add_option("--out", a->out, "The folder")->required();
+  verb->add_option("--backend,--device", a->backend,
+                   "Kernels: cpu, cuda, hip, or one by its own name. Default: the config's "
+                   "trainer.backend");
   verb->add_option("--set", a->overrides, "Override a key: --set sft.steps=50")->take_all();
   verb->add_flag("--json", a->json, "Print the result as JSON");
   verb->callback([a, &exit_code] { exit_code = run(*a); });

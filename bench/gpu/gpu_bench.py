@@ -9,7 +9,7 @@ the repeats counts. The ratio is the peer's time over ours; for operators bound 
 copy of the same bytes. Before a case is timed, its bits are compared with another kernel's on
 some of its rows (that all kernels equal the reference on the CPU is what rlk_gpu_conform shows).
 
-Prints one JSON row per case {op, shape, profile, bits_equal, ms, rate, unit, peer, peer_ms, ratio, target}
+Prints one JSON row per case {operator, shape, profile, bits_equal, ms, rate, unit, peer, peer_ms, ratio, target}
 and last "N passed, N failed", where a case passes with equal bits and a ratio that meets its target.
 """
 import argparse
@@ -124,7 +124,7 @@ class Bench:
         torch.cuda.synchronize()  # the data is there
         with torch.cuda.stream(table.stream):
             equal = check()
-        row = {"op": op, "shape": shape, "profile": table.profile, "bits_equal": equal}
+        row = {"operator": op, "shape": shape, "profile": table.profile, "bits_equal": equal}
         if equal:
             ms = times_ms(table.stream, [ours, *peers.values()], calls)
             peer = min(range(1, len(ms)), key=lambda i: ms[i])

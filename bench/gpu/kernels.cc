@@ -47,8 +47,8 @@ ConstTensorView as_group_ends(const long long* ends, long long count) {
 }
 
 LinearLogpArgs linear_logp_args(const void* hidden, const void* head, long long tokens,
-                                long long hidden_size, long long vocab_size,
-                                long long vocab_padded, const int* targets, int* state) {
+                                long long hidden_size, long long vocab_size, long long vocab_padded,
+                                const int* targets, int* state) {
   static const SamplingParams kParams;
   LinearLogpArgs args;
   args.hidden = view(as_bf16(hidden), {tokens, hidden_size});
@@ -71,8 +71,7 @@ void* rlk_gpu_open(const char* profile) {
     device::require();
     session = new Session;
     session->contract.profile = parse_profile(profile);
-    session->table =
-        session->contract.profile == Profile::kSm90 ? &gpu_kernels_sm90() : &gpu_kernels();
+    session->table = &gpu_kernels(session->contract.profile);
     session->queue.clear_fault();
     session->queue.collects_faults = true;
     session->table->pack_weight(session->exec, {&session->packed, {}});
@@ -85,7 +84,9 @@ void* rlk_gpu_stream(void* session) {
 }
 
 // The lowest row that met a number the contract forbids; -1: none.
-long long rlk_gpu_fault(void* session) { return static_cast<Session*>(session)->queue.read_fault(); }
+long long rlk_gpu_fault(void* session) {
+  return static_cast<Session*>(session)->queue.read_fault();
+}
 
 // c[m, n] = a[m, k] b[n, k]^T; c is bf16, or f32.
 int rlk_gpu_gemm(void* session, void* c, int c_is_f32, const void* a, const void* b, long long m,
@@ -182,9 +183,9 @@ int rlk_gpu_linear_logp_backward(void* session, void* d_hidden, float* dw, float
 // block_table is null.
 int rlk_gpu_attention(void* session, void* y, float* lse, const void* q, const void* k,
                       const void* v, long long tokens, long long heads, long long kv_heads,
-                      long long d, long long kv_rows, long long num_seqs,
-                      const int* cu_seqlens_q, const int* kv_lens, const int* kv_start,
-                      const int* block_table, long long max_pages, long long page_size) {
+                      long long d, long long kv_rows, long long num_seqs, const int* cu_seqlens_q,
+                      const int* kv_lens, const int* kv_start, const int* block_table,
+                      long long max_pages, long long page_size) {
   return guarded([&] {
     Session& s = *static_cast<Session*>(session);
     AttentionArgs args;

@@ -1,7 +1,8 @@
 /* From two hidden states to two log-probabilities, through the C interface of rlkernel:
  *   y = rms_norm(x, w);   logits = y * head^T;   logp = log_softmax(logits)[target]
  * The contract fixes every bit of the result, so the program knows them: it returns 1 when this
- * machine computes others, 2 when a call fails. */
+ * machine computes others, 2 when a call fails.
+ *   rlk_example [BACKEND]    cpu by default; cuda and hip run the same on a GPU */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,10 +40,25 @@ static int failed(const char* call, const rlk_context* context, rlk_status statu
   return 2;
 }
 
+/* Memory that the backend's kernels reach; it goes with the context. NULL after an error. */
+static void* memory(rlk_context* context, size_t size_bytes) {
+  void* data = NULL;
+  rlk_memory_allocate(context, RLK_MEMORY_TENSORS, size_bytes, &data);
+  return data;
+}
+
 static int run(rlk_context* context) {
-  uint16_t x[kTokens * kHidden], w[kHidden], head[kVocab * kHidden], y[kTokens * kHidden];
-  float logits[kTokens * kVocab], logp[kTokens], entropy[kTokens];
-  int32_t targets[kTokens] = {1, 4};
+  uint16_t* x = memory(context, sizeof(uint16_t[kTokens * kHidden]));
+  uint16_t* w = memory(context, sizeof(uint16_t[kHidden]));
+  uint16_t* head = memory(context, sizeof(uint16_t[kVocab * kHidden]));
+  uint16_t* y = memory(context, sizeof(uint16_t[kTokens * kHidden]));
+  float* logits = memory(context, sizeof(float[kTokens * kVocab]));
+  float* logp = memory(context, sizeof(float[kTokens]));
+  float* entropy = memory(context, sizeof(float[kTokens]));
+  int32_t targets[kTokens] = {1, 4}; /* indices may lie in any memory of the host */
+  if (!x || !w || !head || !y || !logits || !logp || !entropy) {
+    return failed("rlk_memory_allocate", context, RLK_ERROR_OUT_OF_MEMORY);
+  }
   for (int i = 0; i < kTokens * kHidden; ++i) x[i] = bf16(0.125f * (float)(i * i % 23 - 11));
   for (int i = 0; i < kHidden; ++i) w[i] = bf16(1.0f + 0.0625f * (float)i);
   for (int i = 0; i < kVocab * kHidden; ++i) head[i] = bf16(0.03125f * (float)(i * 7 % 31 - 15));
@@ -73,6 +89,8 @@ static int run(rlk_context* context) {
   scores.num_params = 1;
   status = rlk_logprob(context, &scores);
   if (status != RLK_OK) return failed("rlk_logprob", context, status);
+  status = rlk_synchronize(context); /* a GPU may still be at work */
+  if (status != RLK_OK) return failed("rlk_synchronize", context, status);
 
   static const uint32_t kLogp[kTokens] = {0xc014675fu, 0xbf8e663fu};
   static const uint32_t kEntropy[kTokens] = {0x3f9dbc37u, 0x3fc0cc8bu};
@@ -89,7 +107,7 @@ static int run(rlk_context* context) {
   return different;
 }
 
-int main(void) {
+int main(int argc, char** argv) {
   if (rlk_abi_version() != RLK_ABI_VERSION) {
     fprintf(stderr, "librlk has ABI %d, this program needs %d\n", (int)rlk_abi_version(),
             RLK_ABI_VERSION);
@@ -98,6 +116,7 @@ int main(void) {
   rlk_context_options options = RLK_INIT(rlk_context_options);
   options.mode = "strict";
   options.num_threads = 1;
+  options.backend = argc > 1 ? argv[1] : NULL;
   rlk_context* context = NULL;
   const rlk_status status = rlk_context_create(&options, &context);
   if (status != RLK_OK) return failed("rlk_context_create", NULL, status);

@@ -23,6 +23,10 @@ using bench::Prepared;
 
 bench::Cases all_cases(const BenchOptions& options) {
   bench::Cases cases;
+  if (options.gpu) {
+    bench::add_gpu_cases(cases, options.contract.profile);
+    return cases;
+  }
   bench::add_gemm_cases(cases);
   bench::add_gradient_gemm_cases(cases);
   bench::add_row_cases(cases);
@@ -32,16 +36,18 @@ bench::Cases all_cases(const BenchOptions& options) {
   bench::add_linear_logp_cases(cases);
   bench::add_step_cases(cases);
   bench::add_demo_cases(cases, options.demo);
-  if (options.quick) std::erase_if(cases, [](const Case& c) { return !c.quick; });
   return cases;
 }
 
+// 0: not of a GPU.
 std::vector<int> thread_counts(const BenchOptions& options) {
+  if (options.gpu) return {0};
   if (!options.threads.empty()) return options.threads;
   return std::thread::hardware_concurrency() > 1 ? std::vector<int>{1, 2} : std::vector<int>{1};
 }
 
 std::string full_name(const Case& c, int threads) {
+  if (threads == 0) return c.name;
   return fmt::format("{}/threads:{}", c.name, threads);
 }
 
@@ -54,15 +60,20 @@ std::regex filter_of(const BenchOptions& options) {
   }
 }
 
+const KernelTable& kernels_of(const BenchOptions& options) {
+  return options.kernels ? *options.kernels : cpu_kernels();
+}
+
 struct Selected {
   Case what;
   int threads;
 };
 
-std::vector<Selected> selected(const BenchOptions& options) {
+std::vector<Selected> selected(const bench::Cases& cases, const BenchOptions& options) {
   const std::regex filter = filter_of(options);
   std::vector<Selected> out;
-  for (const Case& c : all_cases(options)) {
+  for (const Case& c : cases) {
+    if (options.quick && !c.quick) continue;
     for (const int threads : thread_counts(options)) {
       if (std::regex_search(full_name(c, threads), filter)) out.push_back({c, threads});
     }
@@ -87,12 +98,29 @@ void judge(BenchCase& c) {
   if (best_rate > 0) c.ratio = c.rate / best_rate;
 }
 
-void time_case(const Case& what, const Prepared& prepared, const bench::Budget& budget,
-               BenchCase& c) {
+std::vector<double> measured(bench::Engines& engines, const Prepared& prepared,
+                             const std::vector<const Contender*>& contenders) {
+  if (!engines.on_device()) {
+    return bench::measure(
+        contenders, engines.quick ? bench::Budget{0.015, 5, 0.2} : bench::Budget{0.04, 9, 1.0});
+  }
+  const bench::Budget budget =
+      engines.quick ? bench::Budget{5e-4, 7, 0.1} : bench::Budget{1e-3, 20, 2.0};
+  std::vector<double> seconds =
+      bench::measure_on_device(contenders, prepared.turns, budget, engines.stream());
+  engines.ours.synchronize();
+  return seconds;
+}
+
+double scale_of(const std::string& unit) {
+  return unit == bench::kTokens ? 1.0 : unit == bench::kTflops ? 1e-12 : 1e-9;
+}
+
+void time_case(const Case& what, const Prepared& prepared, bench::Engines& engines, BenchCase& c) {
   std::vector<const Contender*> contenders{&prepared.ours};
   for (const Contender& peer : prepared.peers) contenders.push_back(&peer);
-  const std::vector<double> seconds = bench::measure(contenders, budget);
-  const double scale = what.unit == bench::kTokens ? 1.0 : 1e-9;
+  const std::vector<double> seconds = measured(engines, prepared, contenders);
+  const double scale = scale_of(what.unit);
   c.ms = 1e3 * seconds[0];
   c.rate = scale * prepared.ours.work / seconds[0];
   for (std::size_t i = 1; i < contenders.size(); ++i) {
@@ -111,24 +139,27 @@ BenchCase run_case(const Selected& s, const BenchOptions& options, const bench::
   c.threads = s.threads;
   c.unit = s.what.unit;
   c.target = s.what.target;
-  if (!s.what.group.empty()) c.group = fmt::format("{}, threads {}", s.what.group, s.threads);
-  const bench::Budget budget =
-      options.quick ? bench::Budget{0.015, 5, 0.2} : bench::Budget{0.04, 9, 1.0};
+  c.group = s.what.group;
+  if (!c.group.empty() && s.threads > 0) c.group += fmt::format(", threads {}", s.threads);
   try {
-    bench::Engines engines(options.kernels, s.threads, peers, options.quick);
+    bench::Engines engines(options.contract, kernels_of(options), s.threads, peers, options.quick);
     const Prepared prepared = s.what.prepare(engines);
     c.note = prepared.check();
     c.ran = true;
     c.bits_equal = c.note.empty();
     if (!c.bits_equal) return c;
-    if (prepared.ours.call) time_case(s.what, prepared, budget, c);
+    c.note = prepared.note;
+    if (prepared.ours.call) time_case(s.what, prepared, engines, c);
     prepared.finish(c);
   } catch (const Error& e) {
-    // A type or size that the kernels do not have is no case; any other error is one that failed.
-    c.ran = e.code() != ErrorCode::kDtype && e.code() != ErrorCode::kUnsupported &&
-            e.code() != ErrorCode::kNotAvailable;
-    c.bits_equal = false;
     c.note = e.what();
+    // The bits are right, and a library could not be timed.
+    if (c.bits_equal && e.code() == ErrorCode::kNotAvailable) return c;
+    // A type or size that the kernels do not have is no case, nor is one whose files are missing;
+    // any other error, of a GPU too, is one that failed.
+    c.ran = e.code() != ErrorCode::kDtype && e.code() != ErrorCode::kUnsupported &&
+            (e.code() != ErrorCode::kNotAvailable || options.gpu);
+    c.bits_equal = false;
   }
   return c;
 }
@@ -153,23 +184,47 @@ std::vector<BenchGroup> groups_of(const std::vector<BenchCase>& cases,
   return out;
 }
 
+// What a case runs with, which is held against the right bits before it is timed.
+Admission all_of(const KernelTable& kernels) {
+  Admission admission({});
+  for (int i = 0; i < kNumOps; ++i) {
+    admission.add({static_cast<Op>(i), kernels.backend, true, 0, ""});
+  }
+  return admission;
+}
+
 }  // namespace
+
+bench::Engines::Engines(const Contract& contract, const KernelTable& kernels, int num_threads,
+                        const Peers& vendor, bool is_quick)
+    : ours(contract, all_ops(Mode::kStrict), std::max(num_threads, 1), &kernels, all_of(kernels)),
+      reference(contract, all_ops(Mode::kStrict), kernels.on_device ? 0 : 1,
+                kernels.on_device ? &cpu_kernels() : &reference_kernels()),
+      threads(num_threads),
+      peers(vendor),
+      quick(is_quick) {
+  if (!kernels.on_device) production.emplace(contract, all_ops(Mode::kOff), num_threads);
+}
 
 bool BenchReport::bits_equal() const {
   return std::all_of(cases.begin(), cases.end(),
                      [](const BenchCase& c) { return !c.ran || c.bits_equal; });
 }
 
-BenchReport run_bench(const BenchOptions& options) {
-  const std::vector<Selected> all = selected(options);
-  const bench::Peers peers = bench::open_peers();
+BenchReport bench::run_cases(const Cases& cases, const BenchOptions& options) {
+  const std::vector<Selected> all = selected(cases, options);
   BenchReport report;
+  if (options.gpu) {
+    report.gpu = device::selected();
+  }
+  const Peers peers = options.gpu ? open_gpu_peers(options.vendor_products) : open_peers();
   report.date = fmt::format(
       "{:%Y-%m-%dT%H:%M:%SZ}",
       fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
-  report.kernels = (options.kernels ? *options.kernels : cpu_kernels()).backend;
+  report.kernels = kernels_of(options).backend;
+  report.contract = options.contract;
   report.quick = options.quick;
-  for (const bench::Peer& peer : peers) report.libraries.push_back(peer.library);
+  for (const Peer& peer : peers) report.libraries.push_back(peer.library);
   for (const Selected& s : all) {
     if (options.interrupted()) fail(ErrorCode::kInterrupted, "bench: interrupted");
     options.progress(full_name(s.what, s.threads));
@@ -179,9 +234,14 @@ BenchReport run_bench(const BenchOptions& options) {
   return report;
 }
 
+BenchReport run_bench(const BenchOptions& options) {
+  return bench::run_cases(all_cases(options), options);
+}
+
 std::vector<std::string> bench_names(const BenchOptions& options) {
   std::vector<std::string> names;
-  for (const Selected& s : selected(options)) names.push_back(full_name(s.what, s.threads));
+  for (const Selected& s : selected(all_cases(options), options))
+    names.push_back(full_name(s.what, s.threads));
   return names;
 }
 

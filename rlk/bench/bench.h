@@ -1,9 +1,11 @@
-// bench: how fast the contract's kernels are, beside vendor libraries, memory and the production
-// route. Bits come before time: a case whose bytes are not the reference's is not timed.
+// bench: how fast the contract's kernels are, on a CPU or a GPU, beside vendor libraries, memory
+// and the production route. Bits come before time: a case whose bytes are not the contract's is not
+// timed.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,11 +14,17 @@
 namespace rlk {
 
 struct BenchOptions {
-  bool quick = false;                    // fewer and smaller cases, at most 90 s on two cores
-  std::string filter;                    // regular expression, searched in names; empty: all
-  std::vector<int> threads;              // of each case; empty: 1 and, where there are two cores, 2
-  std::string demo = "examples/demo";    // folder of the run that the end-to-end cases step
-  const KernelTable* kernels = nullptr;  // what is timed; null: cpu_kernels()
+  bool gpu = false;                    // the cases of a GPU; else those of a CPU
+  bool quick = false;                  // fewer and smaller cases, at most 90 s on two cores
+  std::string filter;                  // regular expression, searched in names; empty: all
+  std::vector<int> threads;            // of each case; empty: 1 and, where there are two cores, 2;
+                                       // not of a GPU
+  std::string demo = "examples/demo";  // folder of the run that the end-to-end cases step
+  std::string vendor_products;         // file of the GPU's library of products; empty: the
+                                       // installed one
+  Contract contract = {};
+  const KernelTable* kernels = nullptr;  // what is timed; null: cpu_kernels(). With `gpu` kernels
+                                         // whose tensors lie in memory of a device
   std::function<void(const std::string& name)> progress = [](const std::string&) {};
   std::function<bool()> interrupted = [] { return false; };
 };
@@ -33,9 +41,9 @@ struct BenchCase {
   std::string name;  // "gemm/bf16/tree/512x4096x1024/threads:2"
   std::string op;
   std::string shape;
-  int threads = 1;
+  int threads = 1;  // 0: not of a GPU
   bool bits_equal = false;
-  std::string note;  // the first difference, or why the case did not run
+  std::string note;  // the first difference, why the case did not run, or why a peer is missing
   bool ran = false;
   double ms = 0;    // median over repetitions, ours
   double rate = 0;  // work by time
@@ -62,14 +70,17 @@ struct BenchGroup {
 };
 
 struct BenchLibrary {
-  std::string name;     // "openblas"
-  std::string version;  // empty: not installed
-  std::string core;     // the kernels it chose, where it says so
+  std::string name;         // "openblas"
+  std::string version;      // empty: not installed
+  std::string core;         // the kernels it chose, where it says so
+  std::string reason = {};  // why it cannot be used, where that is known
 };
 
 struct BenchReport {
-  std::string date;     // ISO, UTC
-  std::string kernels;  // backend that was timed
+  std::string date;                 // ISO, UTC
+  std::string kernels;              // backend that was timed
+  std::optional<device::Info> gpu;  // that they ran on
+  Contract contract;
   bool quick = false;
   std::vector<BenchLibrary> libraries;
   std::vector<BenchCase> cases;
@@ -79,7 +90,7 @@ struct BenchReport {
 };
 
 // Errors  kInvalidArgument: a filter that is no regular expression, or one that no case matches;
-//         kInterrupted.
+//         kNotAvailable: no GPU, where one is asked for; kInterrupted.
 BenchReport run_bench(const BenchOptions& options);
 
 // Names of all cases, for --list.

@@ -13,11 +13,12 @@ using nlohmann::json;
 
 json number_or_null(double x) { return x > 0 ? json(x) : json(); }
 
-json to_json(const BenchCase& c) {
+json to_json(const BenchCase& c, const std::string& profile) {
   json out = {{"name", c.name},
               {"operator", c.op},
               {"shape", c.shape},
-              {"threads", c.threads},
+              {"profile", profile},
+              {"threads", c.threads > 0 ? json(c.threads) : json()},
               {"bits_equal", c.ran ? json(c.bits_equal) : json()},
               {"ms", number_or_null(c.ms)},
               {"rate", number_or_null(c.rate)},
@@ -39,6 +40,14 @@ json to_json(const BenchCase& c) {
   return out;
 }
 
+json to_json(const device::Info& gpu) {
+  return {{"name", gpu.name},
+          {"architecture", gpu.architecture},
+          {"memory_bytes", gpu.memory_bytes},
+          {"driver", gpu.driver},
+          {"runtime", gpu.runtime}};
+}
+
 struct Counts {
   std::int64_t ran = 0, equal = 0, not_available = 0, judged = 0, met = 0;
 };
@@ -54,6 +63,7 @@ Counts count(const BenchReport& report) {
     n.met += c.met();
   }
   for (const BenchGroup& g : report.groups) {
+    if (g.target <= 0) continue;
     ++n.judged;
     n.met += g.met();
   }
@@ -61,7 +71,9 @@ Counts count(const BenchReport& report) {
 }
 
 std::string library_text(const BenchLibrary& l) {
-  if (l.version.empty()) return l.name + " not installed";
+  if (l.version.empty()) {
+    return l.name + " not installed" + (l.reason.empty() ? "" : fmt::format(" ({})", l.reason));
+  }
   return l.core.empty() ? fmt::format("{} {}", l.name, l.version)
                         : fmt::format("{} {} ({})", l.name, l.version, l.core);
 }
@@ -74,8 +86,12 @@ std::string libraries_text(const BenchReport& report) {
   return text;
 }
 
-// "2 CPUs, Intel(R) Xeon(R) Processor"
-std::string machine_text() {
+// "NVIDIA H200 (sm_90, driver 13.0)", or "2 CPUs, Intel(R) Xeon(R) Processor".
+std::string machine_text(const BenchReport& report) {
+  if (report.gpu) {
+    return fmt::format("{} ({}, driver {})", report.gpu->name, report.gpu->architecture,
+                       report.gpu->driver);
+  }
   const json cpu = json::parse(environment_json(0)).at("cpu");
   const json& model = cpu.at("model");
   return fmt::format("{} CPUs, {}", cpu.at("logical_cpus").dump(),
@@ -121,21 +137,25 @@ std::string to_json(const BenchReport& report) {
   const Counts n = count(report);
   json machine = json::parse(environment_json(0));
   machine["device"] = device_name();
-  const json contract = {{"forward_digest", forward_digest({})},
-                         {"backward_digest", backward_digest({})}};
+  machine["gpu"] = report.gpu ? to_json(*report.gpu) : json();
+  const std::string profile = to_string(report.contract.profile);
+  const json contract = {{"profile", profile},
+                         {"forward_digest", forward_digest(report.contract)},
+                         {"backward_digest", backward_digest(report.contract)}};
   json peers = json::array(), cases = json::array(), groups = json::array();
   for (const BenchLibrary& l : report.libraries) {
     peers.push_back({{"name", l.name},
                      {"installed", !l.version.empty()},
                      {"version", l.version.empty() ? json() : json(l.version)},
-                     {"core", l.core.empty() ? json() : json(l.core)}});
+                     {"core", l.core.empty() ? json() : json(l.core)},
+                     {"reason", l.reason.empty() ? json() : json(l.reason)}});
   }
-  for (const BenchCase& c : report.cases) cases.push_back(to_json(c));
+  for (const BenchCase& c : report.cases) cases.push_back(to_json(c, profile));
   for (const BenchGroup& g : report.groups) {
     groups.push_back({{"name", g.name},
                       {"ratio", g.ratio},
                       {"target", g.target},
-                      {"met", g.met()},
+                      {"met", g.target > 0 ? json(g.met()) : json()},
                       {"cases", g.cases}});
   }
   const json summary = {{"bits_equal", report.bits_equal()},
@@ -155,9 +175,10 @@ std::string to_json(const BenchReport& report) {
 }
 
 std::string to_text(const BenchReport& report) {
-  constexpr const char* kLine = "{:<63}{:<7}{:>11}{:>18}  {:<17}{:>6}{:>7} {:<7}{:>6}\n";
-  std::string text = fmt::format("{}, {}, kernels {}\npeers: {}\n", report.date, machine_text(),
-                                 report.kernels, libraries_text(report));
+  constexpr const char* kLine = "{:<65}{:<7}{:>11}{:>18}  {:<17}{:>6}{:>7} {:<7}{:>6}\n";
+  std::string text =
+      fmt::format("{}, {}, kernels {}, profile {}\npeers: {}\n", report.date, machine_text(report),
+                  report.kernels, to_string(report.contract.profile), libraries_text(report));
   text +=
       fmt::format(kLine, "case", "bits", "time", "rate", "peer", "ratio", "target", "", "price");
   for (const BenchCase& c : report.cases) {
@@ -175,8 +196,9 @@ std::string to_text(const BenchReport& report) {
 }
 
 std::string to_markdown(const BenchReport& report) {
-  std::string text = fmt::format("Measured {} on {}, kernels {}. Peers: {}.\n\n", report.date,
-                                 machine_text(), report.kernels, libraries_text(report));
+  std::string text = fmt::format("Measured {} on {}, kernels {}, profile {}. Peers: {}.\n\n",
+                                 report.date, machine_text(report), report.kernels,
+                                 to_string(report.contract.profile), libraries_text(report));
   text +=
       "| case | bits | time | rate | peer | ratio | target | | price |\n"
       "|---|---|---|---|---|---|---|---|---|\n";

@@ -6,40 +6,35 @@
 
 #include <fmt/format.h>
 
+#include "rlk/bench/calls.h"
 #include "rlk/bench/data.h"
 #include "rlk/ops/attention.h"
 
 namespace rlk::bench {
 namespace {
 
-struct Shape {
-  std::int64_t length, heads, kv_heads, d;
-  DType storage = DType::kBF16;
-  std::string text() const {
-    return fmt::format("S{}xH{}xG{}xd{}", length, heads, heads / kv_heads, d);
-  }
-  double visible_pairs() const { return 0.5 * static_cast<double>(heads * length * (length + 1)); }
-};
+double visible_pairs(const AttentionShape& s) {
+  return 0.5 * static_cast<double>(s.heads * s.length * (s.length + 1));
+}
 
-// One packed sequence.
 struct Data {
-  Shape s;
+  AttentionShape s;
   Tensor q, k, v, dy, y, lse, dq, dk, dv, kv_start, cu_seqlens, kv_lens;
 
-  explicit Data(const Shape& shape)
+  Data(Context& ctx, const AttentionShape& shape)
       : s(shape),
-        q(random_tensor(s.storage, {s.length, s.heads, s.d}, 1, 2)),
-        k(random_tensor(s.storage, {s.length, s.kv_heads, s.d}, 2, 2)),
-        v(random_tensor(s.storage, {s.length, s.kv_heads, s.d}, 3)),
-        dy(random_tensor(s.storage, {s.length, s.heads, s.d}, 4)),
-        y(s.storage, {s.length, s.heads, s.d}),
-        lse(DType::kF32, {s.length, s.heads}),
+        q(random_tensor(ctx.memory(), s.storage, {s.length, s.heads, s.d}, 1, 2)),
+        k(random_tensor(ctx.memory(), s.storage, {s.length, s.kv_heads, s.d}, 2, 2)),
+        v(random_tensor(ctx.memory(), s.storage, {s.length, s.kv_heads, s.d}, 3)),
+        dy(random_tensor(ctx.memory(), s.storage, {s.length, s.heads, s.d}, 4)),
+        y(s.storage, {s.length, s.heads, s.d}, ctx.memory()),
+        lse(DType::kF32, {s.length, s.heads}, ctx.memory()),
         dq(y),
-        dk(s.storage, {s.length, s.kv_heads, s.d}),
+        dk(s.storage, {s.length, s.kv_heads, s.d}, ctx.memory()),
         dv(dk),
-        kv_start(offsets(1, 0)),
-        cu_seqlens(offsets(2, s.length)),
-        kv_lens(filled(1, s.length)) {}
+        kv_start(offsets(ctx.small_memory(), 1, 0)),
+        cu_seqlens(offsets(ctx.small_memory(), 2, s.length)),
+        kv_lens(filled(ctx.small_memory(), 1, s.length)) {}
 
   AttentionArgs forward() { return {y, lse, q, {k, v, {}, kv_start, 0}, cu_seqlens, kv_lens}; }
   AttentionBackwardArgs backward() { return {dq, dk, dv, dy, y, q, k, v, lse, cu_seqlens}; }
@@ -49,7 +44,7 @@ struct Data {
 std::string check_query(Engines& e, AttentionArgs a, std::int64_t sequence, std::int64_t row,
                         std::int64_t position, std::int64_t head) {
   const std::int64_t kv_head = head * a.kv.k.shape(1) / a.q.shape(1);
-  const Tensor cu = offsets(2, 1), lens = filled(1, position + 1);
+  const Tensor cu = offsets(host_memory(), 2, 1), lens = filled(host_memory(), 1, position + 1);
   a.y = heads(rows(a.y, row, row + 1), head, head + 1);
   a.q = heads(rows(a.q, row, row + 1), head, head + 1);
   a.kv.k = heads(a.kv.k, kv_head, kv_head + 1);
@@ -66,6 +61,7 @@ std::string check_query(Engines& e, AttentionArgs a, std::int64_t sequence, std:
 std::string check_forward(Engines& e, Data& data) {
   const AttentionArgs a = data.forward();
   attention(e.ours, a);
+  e.ours.synchronize();
   std::int64_t head = 0;
   for (const std::int64_t position : sampled(data.s.length, 12, 1)) {
     head = (head + 3) % data.s.heads;
@@ -88,9 +84,10 @@ std::string check_backward(Engines& e, Data& data) {
   AttentionBackwardArgs a = data.backward();
   a.dy = dy;
   attention_backward(e.ours, a);
+  e.ours.synchronize();
   const std::int64_t group = data.s.heads / data.s.kv_heads, kv_head = data.s.kv_heads - 1;
   const std::int64_t head = kv_head * group;
-  const Tensor cu = offsets(2, n);
+  const Tensor cu = offsets(host_memory(), 2, n);
   const auto queries = [&](const auto& t) { return heads(rows(t, 0, n), head, head + group); };
   const auto keys = [&](const auto& t) { return heads(rows(t, 0, n), kv_head, kv_head + 1); };
   const Tensor lse = copy_of(columns(rows(a.lse, 0, n), head, head + group));
@@ -104,30 +101,13 @@ std::string check_backward(Engines& e, Data& data) {
   return text.empty() ? difference("dv behind them", rows(a.dv, n, data.s.length), zeros) : text;
 }
 
-Prepared prepare(Engines& e, const Shape& s, bool backward) {
-  auto data = std::make_shared<Data>(s);
-  if (backward) attention(e.ours, data->forward());
-  const auto run = [data, backward](Context& ctx) {
-    backward ? attention_backward(ctx, data->backward()) : attention(ctx, data->forward());
-  };
-  const double work = (backward ? 10 : 4) * static_cast<double>(s.d) * s.visible_pairs();
-  Prepared out;
-  out.check = [&e, data, backward] {
-    return backward ? check_backward(e, *data) : check_forward(e, *data);
-  };
-  out.ours = {"", work, [&e, run] { run(e.ours); }};
-  out.peers.push_back(own_product(e, s.storage));
-  out.peers.push_back({kProduction, work, [&e, run] { run(e.production); }, false});
-  return out;
-}
-
 // Scratch memory at two lengths, each in a context of its own. The ratio is 1 where it grows as the
 // length does, and 0.5 where it grows with its square.
 Prepared peak_memory(Engines& e) {
   Prepared out;
   const auto peak = [&e](std::int64_t length, std::string* text) {
-    Data data({length, 2, 1, 64});
-    Engines fresh(&e.ours.contract_table(), e.threads, e.peers, e.quick);
+    Engines fresh(e.ours.contract(), e.ours.contract_table(), e.threads, e.peers, e.quick);
+    Data data(fresh.ours, {length, 2, 1, 64});
     attention(fresh.ours, data.forward());
     *text = check_backward(fresh, data);
     return static_cast<std::int64_t>(fresh.ours.workspace().size_bytes());
@@ -148,20 +128,37 @@ Prepared peak_memory(Engines& e) {
 
 }  // namespace
 
+Prepared prepare_attention(Engines& e, const AttentionShape& s, bool backward) {
+  auto data = std::make_shared<Data>(e.ours, s);
+  if (backward) attention(e.ours, data->forward());
+  const auto run = [data, backward](Context& ctx) {
+    backward ? attention_backward(ctx, data->backward()) : attention(ctx, data->forward());
+  };
+  const double work = (backward ? 10 : 4) * static_cast<double>(s.d) * visible_pairs(s);
+  Prepared out;
+  out.check = [&e, data, backward] {
+    return backward ? check_backward(e, *data) : check_forward(e, *data);
+  };
+  out.ours = {"", work, [&e, run] { run(e.ours); }};
+  out.peers.push_back(own_product(e, s.storage, s.product_size));
+  add_production(e, run, out);
+  return out;
+}
+
 void add_attention_cases(Cases& cases) {
   for (const bool backward : {false, true}) {
     for (const DType storage : {DType::kBF16, DType::kF32}) {
       for (const std::int64_t length : {1024, 4096}) {
         for (const std::int64_t d : {64, 128}) {
-          const Shape s{length, 8, 2, d, storage};
+          const AttentionShape s{length, 8, 2, d, storage};
           Case c;
           c.op = backward ? "attention_backward" : "attention";
-          c.shape = s.text();
+          c.shape = fmt::format("S{}xH8xG4xd{}", length, d);
           c.name = fmt::format("{}/{}/{}", c.op, storage == DType::kF32 ? "f32" : "bf16", c.shape);
           c.unit = kGflops;
           c.target = storage == DType::kBF16 ? 0.85 : 0;
           c.quick = storage == DType::kBF16 && length == 1024;
-          c.prepare = [=](Engines& e) { return prepare(e, s, backward); };
+          c.prepare = [=](Engines& e) { return prepare_attention(e, s, backward); };
           cases.push_back(std::move(c));
         }
       }
@@ -178,73 +175,77 @@ void add_attention_cases(Cases& cases) {
 
 namespace {
 
-// Sequences of equal length over pages in random order. Calls take turns on groups of `batch`
-// sequences, so that none finds its keys in a cache.
+// Sequences of equal length over pages in random order.
 struct DecodeData {
-  std::int64_t batch, length, heads, kv_heads, d, page_size, groups;
+  DecodeShape s;
   Tensor q, y, k, v, table, cu_seqlens, kv_lens;
   std::size_t turn = 0;
 
   AttentionArgs args(std::int64_t group) {
-    return {
-        y,          {},
-        q,          {k, v, rows(table.view(), group * batch, (group + 1) * batch), {}, page_size},
-        cu_seqlens, kv_lens};
+    const ConstTensorView pages = rows(table.view(), group * s.batch, (group + 1) * s.batch);
+    return {y, {}, q, {k, v, pages, {}, s.page_size}, cu_seqlens, kv_lens};
   }
-  std::int64_t next() { return static_cast<std::int64_t>(turn++) % groups; }
+  std::int64_t next() { return static_cast<std::int64_t>(turn++) % s.groups; }
 };
 
-std::shared_ptr<DecodeData> make_decode(std::int64_t batch, std::int64_t page_size, DType storage) {
+std::shared_ptr<DecodeData> make_decode(Context& ctx, const DecodeShape& s) {
   auto data = std::make_shared<DecodeData>();
-  *data = {batch, 4096, 32, 8,  128, page_size, std::max<std::int64_t>(1, 8 / batch),
-           {},    {},   {}, {}, {},  {},        {}};
   DecodeData& x = *data;
-  const std::int64_t sequences = batch * x.groups, pages = x.length / page_size;
-  x.q = random_tensor(storage, {batch, x.heads, x.d}, 1, 2);
-  x.y = Tensor(storage, {batch, x.heads, x.d});
-  x.k = random_tensor(storage, {sequences * x.length, x.kv_heads, x.d}, 2, 2);
-  x.v = random_tensor(storage, {sequences * x.length, x.kv_heads, x.d}, 3);
-  x.table = Tensor(DType::kI32, {sequences, pages});
+  Memory &memory = ctx.memory(), &small = ctx.small_memory();
+  const std::int64_t sequences = s.batch * s.groups, pages = s.length / s.page_size;
+  x.s = s;
+  x.q = random_tensor(memory, s.storage, {s.batch, s.heads, s.d}, 1, 2);
+  x.y = Tensor(s.storage, {s.batch, s.heads, s.d}, memory);
+  x.k = random_tensor(memory, s.storage, {sequences * s.length, s.kv_heads, s.d}, 2, 2);
+  x.v = random_tensor(memory, s.storage, {sequences * s.length, s.kv_heads, s.d}, 3);
+  x.table = Tensor(DType::kI32, {sequences, pages}, small);
   auto* ids = x.table.data<std::int32_t>();
   std::iota(ids, ids + x.table.size(), 0);
   const std::vector<std::int64_t> order = sampled(x.table.size(), x.table.size() - 1, 7);
   for (std::size_t i = 0; i < order.size(); ++i) std::swap(ids[i], ids[order[i]]);
-  x.cu_seqlens = offsets(batch + 1, 1);
-  x.kv_lens = filled(batch, x.length);
+  x.cu_seqlens = offsets(small, s.batch + 1, 1);
+  x.kv_lens = filled(small, s.batch, s.length);
   return data;
 }
 
-Prepared decode(Engines& e, std::int64_t batch, std::int64_t page_size, DType storage) {
-  auto data = make_decode(batch, page_size, storage);
+// A loop that reads the keys and values of one group, and those of the next in the next call.
+Contender stream_of(Engines& e, const DecodeData& data) {
   // A group's share of k and of v, one behind the other: the bytes of one call.
   std::vector<ConstTensorView> regions;
-  const std::int64_t share = batch * data->length;
-  for (std::int64_t g = 0; g < data->groups; ++g) {
-    regions.push_back(rows(data->k.view(), g * share, (g + 1) * share));
-    regions.push_back(rows(data->v.view(), g * share, (g + 1) * share));
+  const std::int64_t share = data.s.batch * data.s.length;
+  for (std::int64_t g = 0; g < data.s.groups; ++g) {
+    regions.push_back(rows(data.k.view(), g * share, (g + 1) * share));
+    regions.push_back(rows(data.v.view(), g * share, (g + 1) * share));
   }
-  Contender stream = read_stream(e, regions);
-  const double work = 2 * stream.work;
+  return read_stream(e, regions);
+}
+
+}  // namespace
+
+Prepared prepare_decode(Engines& e, const DecodeShape& s) {
+  auto data = make_decode(e.ours, s);
+  const double work = 2.0 * static_cast<double>(s.batch * s.length * s.kv_heads * s.d) *
+                      static_cast<double>(size_of(s.storage));
   Prepared out;
+  out.turns = static_cast<int>(s.groups);
   out.check = [&e, data]() -> std::string {
     const AttentionArgs a = data->args(0);
     attention(e.ours, a);
-    for (const std::int64_t i : sampled(data->batch * data->heads, 8, 3)) {
-      const std::int64_t sequence = i / data->heads;
+    e.ours.synchronize();
+    for (const std::int64_t i : sampled(data->s.batch * data->s.heads, 8, 3)) {
+      const std::int64_t sequence = i / data->s.heads;
       const std::string text =
-          check_query(e, a, sequence, sequence, data->length - 1, i % data->heads);
+          check_query(e, a, sequence, sequence, data->s.length - 1, i % data->s.heads);
       if (!text.empty()) return text;
     }
     return "";
   };
   out.ours = {"", work, [&e, data] { attention(e.ours, data->args(data->next())); }};
-  out.peers.push_back(std::move(stream));
-  out.peers.push_back({kProduction, work,
-                       [&e, data] { attention(e.production, data->args(data->next())); }, false});
+  out.peers.push_back(e.on_device() ? copy_loop(e, work) : stream_of(e, *data));
+  add_production(
+      e, [data](Context& ctx) { attention(ctx, data->args(data->next())); }, out);
   return out;
 }
-
-}  // namespace
 
 void add_decode_cases(Cases& cases) {
   for (const DType storage : {DType::kBF16, DType::kF32}) {
@@ -259,7 +260,9 @@ void add_decode_cases(Cases& cases) {
         c.unit = kGbytes;
         c.target = storage == DType::kBF16 ? 0.8 : 0;
         c.quick = storage == DType::kBF16 && batch < 32 && page_size == 16;
-        c.prepare = [=](Engines& e) { return decode(e, batch, page_size, storage); };
+        const std::int64_t groups = std::max<std::int64_t>(1, 8 / batch);
+        const DecodeShape s{batch, 4096, 32, 8, 128, page_size, groups, storage};
+        c.prepare = [s](Engines& e) { return prepare_decode(e, s); };
         cases.push_back(std::move(c));
       }
     }

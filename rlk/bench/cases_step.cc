@@ -35,10 +35,10 @@ struct Step {
 
 Prepared adamw_step(Engines& e, DType storage) {
   auto data = std::make_shared<Step>();
-  data->w = Tensor(storage, {kElements});
-  data->master = random_tensor(DType::kF32, {kElements}, 1);
-  data->m = data->v = Tensor(DType::kF32, {kElements});
-  data->dw = random_tensor(DType::kF32, {kElements}, 2);
+  data->w = Tensor(storage, {kElements}, e.ours.memory());
+  data->master = random_tensor(e.ours.memory(), DType::kF32, {kElements}, 1);
+  data->m = data->v = Tensor(DType::kF32, {kElements}, e.ours.memory());
+  data->dw = random_tensor(e.ours.memory(), DType::kF32, {kElements}, 2);
   // Reads master, m, v and dw, writes master, m, v and the weight.
   const double bytes =
       static_cast<double>(kElements) * static_cast<double>(7 * sizeof(float) + size_of(storage));
@@ -46,8 +46,8 @@ Prepared adamw_step(Engines& e, DType storage) {
   out.check = [&e, data] { return check_all(e, &adamw, data->args()); };
   out.ours = {"", bytes, [&e, data] { adamw(e.ours, data->args()); }};
   out.peers.push_back(copy_loop(e, bytes));
-  out.peers.push_back(
-      {kProduction, bytes, [&e, data] { adamw(e.production, data->args()); }, false});
+  add_production(
+      e, [data](Context& ctx) { adamw(ctx, data->args()); }, out);
   return out;
 }
 
@@ -59,14 +59,14 @@ Prepared norm_of_gradient(Engines& e) {
     GradNormArgs args() { return {&norm, grads, 1}; }
   };
   auto data = std::make_shared<Data>();
-  data->dw = random_tensor(DType::kF32, {kElements}, 2);
+  data->dw = random_tensor(e.ours.memory(), DType::kF32, {kElements}, 2);
   data->grads[0] = data->dw;
   Prepared out;
   out.check = [&e, data] { return check_all(e, &grad_norm, data->args()); };
   out.ours = {"", 4.0 * kElements, [&e, data] { grad_norm(e.ours, data->args()); }};
   out.peers.push_back(read_stream(e, {data->dw}));
-  out.peers.push_back(
-      {kProduction, 4.0 * kElements, [&e, data] { grad_norm(e.production, data->args()); }, false});
+  add_production(
+      e, [data](Context& ctx) { grad_norm(ctx, data->args()); }, out);
   return out;
 }
 
@@ -78,8 +78,8 @@ Prepared draw(Engines& e, const SamplingParams& params) {
     SampleArgs args() { return {ids, logits, params.data(), keys.data()}; }
   };
   auto data = std::make_shared<Data>();
-  data->ids = Tensor(DType::kI32, {kRows});
-  data->logits = random_tensor(DType::kF32, {kRows, kVocabSize}, 1, 8);
+  data->ids = Tensor(DType::kI32, {kRows}, e.ours.memory());
+  data->logits = random_tensor(e.ours.memory(), DType::kF32, {kRows, kVocabSize}, 1, 8);
   data->params.assign(kRows, params);
   for (std::int64_t i = 0; i < kRows; ++i)
     data->keys.push_back({1, static_cast<std::uint64_t>(i), 7});
@@ -88,6 +88,7 @@ Prepared draw(Engines& e, const SamplingParams& params) {
   out.check = [&e, data] {
     const SampleArgs a = data->args();
     sample(e.ours, a);
+    e.ours.synchronize();
     SampleArgs some = a;  // the reference sorts whole rows: two of them
     some.token_ids = rows(a.token_ids, 0, 2);
     some.logits = rows(a.logits, 0, 2);
@@ -95,8 +96,8 @@ Prepared draw(Engines& e, const SamplingParams& params) {
   };
   out.ours = {"", bytes, [&e, data] { sample(e.ours, data->args()); }};
   out.peers.push_back(read_stream(e, {data->logits}));
-  out.peers.push_back(
-      {kProduction, bytes, [&e, data] { sample(e.production, data->args()); }, false});
+  add_production(
+      e, [data](Context& ctx) { sample(ctx, data->args()); }, out);
   return out;
 }
 

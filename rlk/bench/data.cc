@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "rlk/numerics/bf16.h"
@@ -47,9 +48,9 @@ View heads_of(View t, std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-Tensor random_tensor(DType dtype, std::initializer_list<std::int64_t> sizes, std::uint64_t seed,
-                     float scale) {
-  Tensor t(dtype, sizes);
+Tensor random_tensor(Memory& memory, DType dtype, std::initializer_list<std::int64_t> sizes,
+                     std::uint64_t seed, float scale) {
+  Tensor t(dtype, sizes, memory);
   std::uint64_t state = seed << 32, word = 0;
   for (std::int64_t i = 0; i < t.size(); ++i) {
     if (i % 4 == 0) word = next(state);
@@ -64,26 +65,53 @@ Tensor random_tensor(DType dtype, std::initializer_list<std::int64_t> sizes, std
   return t;
 }
 
-Tensor widened(const Tensor& t) {
-  if (t.dtype() == DType::kF32) return t;
-  Tensor wide(DType::kF32, {t.size()});
+ConstTensorView for_peers(Engines& e, const Tensor& t, std::vector<Tensor>& kept) {
+  if (t.dtype() == DType::kF32 || !e.peers_take_f32()) return t;
+  Tensor& wide = kept.emplace_back(DType::kF32, std::initializer_list<std::int64_t>{t.size()},
+                                   e.ours.memory());
   for (std::int64_t i = 0; i < t.size(); ++i) {
     wide.data<float>()[i] = numerics::to_f32(t.data<bf16>()[i]);
   }
-  return wide;
+  ConstTensorView out = wide;
+  out.layout = t.layout();
+  return out;
 }
 
-Tensor offsets(std::int64_t count, std::int64_t step) {
-  Tensor t(DType::kI32, {count});
+ConstTensorView transposed(ConstTensorView t) {
+  std::swap(t.layout.shape[0], t.layout.shape[1]);
+  std::swap(t.layout.stride[0], t.layout.stride[1]);
+  return t;
+}
+
+std::int64_t turns_of(std::int64_t rotated_bytes, double bytes) {
+  const double turns = std::ceil(static_cast<double>(rotated_bytes) / bytes);
+  return static_cast<std::int64_t>(std::clamp(turns, 1.0, 16.0));
+}
+
+Tensor offsets(Memory& memory, std::int64_t count, std::int64_t step) {
+  Tensor t(DType::kI32, {count}, memory);
   for (std::int64_t i = 0; i < count; ++i) {
     t.data<std::int32_t>()[i] = static_cast<std::int32_t>(i * step);
   }
   return t;
 }
 
-Tensor filled(std::int64_t count, std::int64_t value) {
-  Tensor t(DType::kI32, {count});
+Tensor filled(Memory& memory, std::int64_t count, std::int64_t value) {
+  Tensor t(DType::kI32, {count}, memory);
   std::fill_n(t.data<std::int32_t>(), count, static_cast<std::int32_t>(value));
+  return t;
+}
+
+Tensor one_group(Memory& memory, std::int64_t tokens) {
+  Tensor t(DType::kI64, {1}, memory);
+  t.data<std::int64_t>()[0] = tokens;
+  return t;
+}
+
+Tensor sample_offsets(Memory& memory, std::int64_t tokens, std::int64_t length) {
+  const std::int64_t samples = (tokens + length - 1) / length;
+  Tensor t = offsets(memory, samples + 1, length);
+  t.data<std::int32_t>()[samples] = static_cast<std::int32_t>(tokens);
   return t;
 }
 
@@ -142,13 +170,48 @@ Tensor copy_of(const ConstTensorView& t) {
   return copy;
 }
 
+Tensor gathered(const ConstTensorView& t, const std::vector<std::int64_t>& columns) {
+  const std::size_t size = size_of(t.dtype), width = columns.size();
+  Tensor some(t.dtype, {t.shape(0), static_cast<std::int64_t>(width)});
+  for (std::int64_t i = 0; i < t.shape(0); ++i) {
+    for (std::size_t j = 0; j < width; ++j) {
+      std::memcpy(some.data<char>() + (static_cast<std::size_t>(i) * width + j) * size,
+                  element(t, i, columns[j], 0), size);
+    }
+  }
+  return some;
+}
+
+namespace {
+
+Contender device_copy(Engines& e, double bytes) {
+  struct Data {
+    std::vector<device::Buffer> from, to;
+    std::size_t turn = 0;
+  };
+  auto data = std::make_shared<Data>();
+  const auto size = static_cast<std::size_t>(bytes / 2);
+  for (std::int64_t i = 0; i < turns_of(300'000'000, bytes) && i < 4; ++i) {
+    data->from.emplace_back(size);
+    data->to.emplace_back(size);
+    device::fill(data->from.back().data(), 0x3f, size, e.stream());
+  }
+  return {"copy", bytes, [data, size, &e] {
+            const std::size_t i = data->turn++ % data->from.size();
+            device::copy(data->to[i].data(), data->from[i].data(), size, e.stream());
+          }};
+}
+
+}  // namespace
+
 Contender copy_loop(Engines& e, double bytes) {
+  if (e.on_device()) return device_copy(e, bytes);
   struct Data {
     Tensor from, to;
   };
   const auto words = static_cast<std::int64_t>(bytes / 8);
   auto data = std::make_shared<Data>(
-      Data{random_tensor(DType::kF32, {words}, 9), Tensor(DType::kF32, {words})});
+      Data{random_tensor(host_memory(), DType::kF32, {words}, 9), Tensor(DType::kF32, {words})});
   ThreadPool& pool = e.ours.pool();
   return {"copy", bytes, [data, words, &pool] {
             pool.parallel_for(words, 16384, [&](std::int64_t begin, std::int64_t end, int) {
@@ -180,25 +243,24 @@ Contender read_stream(Engines& e, std::vector<ConstTensorView> regions) {
           }};
 }
 
-Contender own_product(Engines& e, DType storage) {
-  constexpr std::int64_t kSize = 1024;
+Contender own_product(Engines& e, DType storage, std::int64_t size) {
   struct Data {
     Tensor a, b, c;
     PackedWeight packed;
   };
-  auto data = std::make_shared<Data>(Data{random_tensor(storage, {kSize, kSize}, 1),
-                                          random_tensor(storage, {kSize, kSize}, 2),
-                                          Tensor(storage, {kSize, kSize}),
-                                          {}});
   Context& ctx = e.ours;
+  auto data = std::make_shared<Data>(Data{random_tensor(ctx.memory(), storage, {size, size}, 1),
+                                          random_tensor(ctx.memory(), storage, {size, size}, 2),
+                                          Tensor(storage, {size, size}, ctx.memory()),
+                                          {}});
   pack_weight(ctx, {&data->packed, data->b});
-  return {"own_gemm", 2.0 * kSize * kSize * kSize, [data, &ctx] {
+  return {"own_gemm", 2.0 * static_cast<double>(size * size * size), [data, size, &ctx] {
             GemmArgs args;
             args.c = data->c;
             args.a = data->a;
             args.b = data->b;
             args.packed_b = &data->packed;
-            args.segments = {kSize, 0, 0};
+            args.segments = {size, 0, 0};
             gemm(ctx, args);
           }};
 }

@@ -14,12 +14,25 @@
 
 namespace rlk::bench {
 
+// Tensors of a call lie in ctx.memory(), arrays of indices in ctx.small_memory(), where ctx is
+// Engines::ours.
+
 // Uniform in [-scale, scale), by splitmix64.
-Tensor random_tensor(DType dtype, std::initializer_list<std::int64_t> sizes, std::uint64_t seed,
-                     float scale = 1);
-Tensor widened(const Tensor& t);                        // to F32; an F32 tensor is copied
-Tensor offsets(std::int64_t count, std::int64_t step);  // i32: 0, step, 2 step, ..
-Tensor filled(std::int64_t count, std::int64_t value);  // i32
+Tensor random_tensor(Memory& memory, DType dtype, std::initializer_list<std::int64_t> sizes,
+                     std::uint64_t seed, float scale = 1);
+Tensor offsets(Memory& memory, std::int64_t count, std::int64_t step);  // i32: 0, step, 2 step, ..
+Tensor filled(Memory& memory, std::int64_t count, std::int64_t value);  // i32
+Tensor one_group(Memory& memory, std::int64_t tokens);                  // i64: where groups close
+// i32: samples of `length` tokens each, the last one shorter.
+Tensor sample_offsets(Memory& memory, std::int64_t tokens, std::int64_t length);
+
+// What peers take in place of `t`: its numbers in F32, which are put into `kept`, or `t` itself.
+ConstTensorView for_peers(Engines& e, const Tensor& t, std::vector<Tensor>& kept);
+// With rows and columns exchanged.
+ConstTensorView transposed(ConstTensorView t);
+
+// The calls that take turns where each reads `bytes` of what they rotate.
+std::int64_t turns_of(std::int64_t rotated_bytes, double bytes);
 
 // `count` numbers of [0, n): the first, the last, those around 128, others at random.
 std::vector<std::int64_t> sampled(std::int64_t n, std::int64_t count, std::uint64_t seed);
@@ -32,7 +45,9 @@ std::string difference(const std::string& name, const ConstTensorView& got,
 TensorView heads(TensorView t, std::int64_t begin, std::int64_t end);
 ConstTensorView heads(ConstTensorView t, std::int64_t begin, std::int64_t end);
 
-Tensor copy_of(const ConstTensorView& t);  // without gaps
+Tensor copy_of(const ConstTensorView& t);  // without gaps, in host memory
+// Some columns of [rows, columns], in host memory.
+Tensor gathered(const ConstTensorView& t, const std::vector<std::int64_t>& columns);
 
 template <typename Args>
 using Operator = void (*)(Context&, const Args&);
@@ -75,6 +90,7 @@ template <typename Args>
 std::string check_all(Engines& e, Operator<Args> op, const Args& args) {
   std::vector<Tensor> before = outputs_of(args);
   op(e.ours, args);
+  e.ours.synchronize();
   return compare_outputs(e.reference, op, args, std::move(before));
 }
 
@@ -84,6 +100,7 @@ template <typename Args, typename Slice>
 std::string check_parts(Engines& e, Operator<Args> op, const Args& args, std::int64_t n,
                         const Slice& slice) {
   op(e.ours, args);
+  e.ours.synchronize();
   for (const std::int64_t i : sampled(n, 12, 1)) {
     const Args part = slice(i);
     std::string text = compare_outputs(e.reference, op, part, outputs_of(part));
@@ -92,11 +109,12 @@ std::string check_parts(Engines& e, Operator<Args> op, const Args& args, std::in
   return "";
 }
 
-// memcpy on all threads of `bytes` in all, half of them read and half written.
+// A copy of `bytes` in all, half of them read and half written: memcpy on all threads, or the
+// device's own.
 Contender copy_loop(Engines& e, double bytes);
 // Reads the `count` regions of `bytes` each in turn, one a call, on all threads.
 Contender read_stream(Engines& e, std::vector<ConstTensorView> regions);
-// Our own product of 1024 x 1024 x 1024: what attention is measured by.
-Contender own_product(Engines& e, DType storage);
+// Our own product of size x size x size: what attention is measured by.
+Contender own_product(Engines& e, DType storage, std::int64_t size);
 
 }  // namespace rlk::bench

@@ -1,4 +1,4 @@
-// Timing by Google Benchmark. For rlk/bench/*.cc only.
+// Timing: on a CPU by Google Benchmark, on a GPU by its events. For rlk/bench/*.cc only.
 #pragma once
 
 #include <vector>
@@ -16,5 +16,10 @@ struct Budget {
 // Median seconds of one call, per contender. Runs of all contenders alternate at random, and each
 // begins when no thread of this process works any more.
 std::vector<double> measure(const std::vector<const Contender*>& contenders, const Budget& budget);
+
+// The same for calls that only give work to `stream`: a run is a graph of calls that was recorded
+// once, behind calls that have touched all data of `turns`. Graphs of all contenders alternate.
+std::vector<double> measure_on_device(const std::vector<const Contender*>& contenders, int turns,
+                                      const Budget& budget, device::Stream& stream);
 
 }  // namespace rlk::bench

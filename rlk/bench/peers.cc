@@ -1,11 +1,14 @@
-#include "rlk/bench/peers.h"
+#include "rlk/bench/case.h"
 
 #include <dlfcn.h>
 
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "rlk/core/error.h"
 
 namespace rlk::bench {
 namespace {
@@ -106,5 +109,86 @@ Peer open_onednn() {
 }  // namespace
 
 Peers open_peers() { return {open_openblas(), open_blis(), open_onednn()}; }
+
+Peers open_gpu_peers(const std::string& file) {
+  Peer peer = absent("cublaslt");
+  try {
+    using device::ProductLibrary;
+    // The installed one is opened once and stays.
+    peer.products = file.empty() ? std::shared_ptr<const ProductLibrary>(
+                                       &device::product_library(), [](const ProductLibrary*) {})
+                                 : std::make_shared<const ProductLibrary>(file);
+    peer.library.version = peer.products->version();
+    peer.library.core = peer.products->path();
+  } catch (const Error& error) {
+    peer.library.reason = error.what();
+  }
+  return {peer};
+}
+
+namespace {
+
+using Call = std::function<void(const PeerProduct&)>;
+
+// One product at a time by a library of the CPU.
+Call product_call(const Peer& peer) {
+  return [&peer](const PeerProduct& p) {
+    peer.sgemm({p.c.shape(0), p.c.shape(1), p.a.shape(1), p.a.at<float>(), p.a.stride(0),
+                p.a.stride(1), p.b.at<float>(), p.b.stride(1), p.b.stride(0), p.c.at<float>()});
+  };
+}
+
+// And by the GPU's: `like` has the layouts of every product that will be asked for.
+Call product_call(Engines& e, const Peer& peer, const PeerProduct& like) {
+  auto plan = std::make_shared<const device::VendorProduct>(*peer.products, like.c, like.a, like.b);
+  return [plan, products = peer.products, &e](const PeerProduct& p) {
+    plan->run(p.c.data, p.a.data, p.b.data, e.stream());
+  };
+}
+
+Contender product_contender(Engines& e, const Peer& peer, double work,
+                            std::vector<std::vector<PeerProduct>> turns,
+                            std::shared_ptr<void> owner) {
+  std::vector<Call> calls;
+  for (const PeerProduct& like : turns[0]) {
+    calls.push_back(peer.products ? product_call(e, peer, like) : product_call(peer));
+  }
+  Contender c;
+  c.name = peer.library.name;
+  c.work = work;
+  c.call = [calls, turns = std::move(turns), owner = std::move(owner),
+            turn = std::size_t{0}]() mutable {
+    const std::vector<PeerProduct>& products = turns[turn++ % turns.size()];
+    for (std::size_t i = 0; i < products.size(); ++i) calls[i](products[i]);
+  };
+  if (e.on_device()) return c;
+  c.enter = [&peer, threads = e.threads] { peer.set_threads(threads); };
+  c.leave = [&peer] { peer.set_threads(1); };  // as the production route sets it
+  return c;
+}
+
+}  // namespace
+
+void add_products(Engines& e, double work, const std::vector<std::vector<PeerProduct>>& turns,
+                  const std::shared_ptr<void>& owner, Prepared& out) {
+  for (const Peer& peer : e.peers) {
+    std::string reason = "it is not installed";
+    if (peer.installed()) {
+      try {
+        out.peers.push_back(product_contender(e, peer, work, turns, owner));
+        continue;
+      } catch (const Error& error) {
+        reason = error.what();
+      }
+    }
+    if (e.on_device()) out.note = fmt::format("no peer {}: {}", peer.library.name, reason);
+  }
+}
+
+void add_production(Engines& e, std::function<void(Context&)> call, Prepared& out) {
+  if (!e.production) return;
+  out.peers.push_back({kProduction, out.ours.work,
+                       [call = std::move(call), &ctx = *e.production] { call(ctx); }, false});
+}
 
 }  // namespace rlk::bench

@@ -1,14 +1,21 @@
-// Vendor libraries, opened at run time and never linked: one that is not installed is only said to
-// be so. For rlk/bench/*.cc only.
+// What a case competes with: vendor libraries, opened at run time and never linked, so that one
+// that is not installed is only said to be so, and route production. For rlk/bench/*.cc only.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "rlk/bench/bench.h"
+#include "rlk/device/vendor_products.h"
 
 namespace rlk::bench {
+
+struct Contender;
+struct Engines;
+struct Prepared;
 
 // c[m,n] = sum_k a[m,k] * b[k,n], f32; c without gaps. One stride of a and of b is 1.
 struct Sgemm {
@@ -24,6 +31,7 @@ struct Peer {
   BenchLibrary library;
   std::function<void(int threads)> set_threads;
   std::function<void(const Sgemm&)> sgemm;
+  std::shared_ptr<const device::ProductLibrary> products = nullptr;  // on a GPU, in place of sgemm
   bool installed() const { return !library.version.empty(); }
 };
 
@@ -31,5 +39,19 @@ using Peers = std::vector<Peer>;
 
 // OpenBLAS, BLIS, oneDNN.
 Peers open_peers();
+// cuBLASLt: from this file, or where it is installed.
+Peers open_gpu_peers(const std::string& file);
+
+// c[m, n] = sum_k a[m, k] * b[n, k], as in GemmArgs; on a CPU all are f32.
+struct PeerProduct {
+  TensorView c;
+  ConstTensorView a, b;
+};
+// Products by each library. Each call takes the next of `turns`, and gives all products in it; the
+// layouts are the same in every turn. `owner` has the data.
+void add_products(Engines& e, double work, const std::vector<std::vector<PeerProduct>>& turns,
+                  const std::shared_ptr<void>& owner, Prepared& out);
+// Our call by route production, where there is one.
+void add_production(Engines& e, std::function<void(Context&)> call, Prepared& out);
 
 }  // namespace rlk::bench

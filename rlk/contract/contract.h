@@ -2,6 +2,7 @@
 // docs/contract.md says what each field means; kernels/reference executes it literally.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,8 @@ namespace rlk {
 
 // The multiply-accumulate primitive inside matrix products.
 enum class Profile : std::uint8_t { kPortable, kSm90, kCdna3, kCdna2 };
+inline constexpr std::array kAllProfiles = {Profile::kPortable, Profile::kSm90, Profile::kCdna3,
+                                            Profile::kCdna2};
 
 const char* to_string(Profile profile);
 Profile parse_profile(std::string_view name);  // Error kInvalidArgument lists the names
@@ -19,17 +22,17 @@ struct Contract {
   // forward
   int version = 1;
   Profile profile = Profile::kPortable;
-  int leaves = 8;           // leaf tree of row-parallel products; a power of two
-  int kv_block = 128;       // attention: keys per block; a multiple of 16
-  int kv_split = 1024;      // attention: keys per split; a multiple of kv_block
-  int norm_lanes = 256;     // lane sums (RMSNorm, attention D); a power of two
-  int softmax_lanes = 16;   // lanes of l inside an attention split; a power of two
+  int leaves = 8;                 // leaf tree of row-parallel products; a power of two
+  int kv_block = 128;             // attention: keys per block; a multiple of 16
+  int kv_split = 1024;            // attention: keys per split; a multiple of kv_block
+  int norm_lanes = 256;           // lane sums (RMSNorm, attention D); a power of two
+  int softmax_lanes = 16;         // lanes of l inside an attention split; a power of two
   std::int64_t vocab_padded = 0;  // 0: the vocabulary rounded up to 16 * leaves
 
   // backward
-  int token_block = 64;     // token sums: tokens per block
-  int grad_group = 8192;    // weight gradients: tokens that close a group of samples
-  int grad_slots = 1;       // gradient slots of an optimizer step; a power of two
+  int token_block = 64;   // token sums: tokens per block
+  int grad_group = 8192;  // weight gradients: tokens that close a group of samples
+  int grad_slots = 1;     // gradient slots of an optimizer step; a power of two
 
   bool operator==(const Contract&) const = default;
 };

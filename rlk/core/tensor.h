@@ -77,6 +77,10 @@ template <typename T>
 ConstTensorView view(const T* data, std::initializer_list<std::int64_t> sizes) {
   return {data, DTypeOf<T>::value, Layout(sizes)};
 }
+template <typename T>
+ConstTensorView vector_view(const Array<T>& v) {
+  return view(v.data(), {std::ssize(v)});
+}
 
 // Rows [begin, end) of dimension 0.
 TensorView rows(const TensorView& t, std::int64_t begin, std::int64_t end);

@@ -1,6 +1,9 @@
 #include "rlk/device/device.h"
 
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "rlk/core/error.h"
 #include "rlk/device/gpu_runtime.h"
@@ -70,6 +73,11 @@ void require() {
   RLK_CHECK_GPU(SetDevice, selected_device);
 }
 
+Info selected() {
+  require();
+  return list().at(static_cast<std::size_t>(selected_device));
+}
+
 void select(int index) {
   int count = 0;
   RLK_CHECK_GPU(GetDeviceCount, &count);
@@ -79,6 +87,20 @@ void select(int index) {
   }
   selected_device = index;
   RLK_CHECK_GPU(SetDevice, index);
+}
+
+void allow_shared_memory(const void* kernel, std::size_t size_bytes) {
+  constexpr std::size_t kAlwaysAllowed = 48 * 1024;
+  if (size_bytes <= kAlwaysAllowed) return;
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, std::size_t> allowed;
+  const std::lock_guard lock(mutex);
+  std::size_t& most = allowed[{selected_device, kernel}];
+  if (size_bytes <= most) return;
+  const auto result = RLK_GPU(FuncSetAttribute)(
+      kernel, RLK_GPU(FuncAttributeMaxDynamicSharedMemorySize), static_cast<int>(size_bytes));
+  check(result, fmt::format("FuncSetAttribute for {} bytes", size_bytes).c_str());
+  most = size_bytes;
 }
 
 Stream::Stream() {

@@ -30,6 +30,9 @@ std::vector<Info> list();
 // Throws kNotAvailable, with the reason, unless the device of this thread can be used.
 void require();
 
+// The device of this thread. Errors  those of require().
+Info selected();
+
 // From here on this thread's calls are for device `index`; at first it is 0. One process per device
 // (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES) needs no call.
 // Errors  kInvalidArgument: there is no such device.
@@ -38,6 +41,11 @@ void select(int index);
 // Lets the thread's device read and write the memory of device `peer`; false where the hardware
 // cannot.
 bool reach_peer(int peer);
+
+// Before a launch of `kernel` with so much dynamic shared memory on the device of this thread. What
+// was allowed once stays so: graphs that hold larger launches of the kernel may be started later.
+// Errors  kNotAvailable: the device has less.
+void allow_shared_memory(const void* kernel, std::size_t size_bytes);
 
 // Work runs in the order it is given to a stream. Every function below that takes a stream only
 // enqueues, unless it says otherwise. Errors of the device: kNotAvailable naming the call.

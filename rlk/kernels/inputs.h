@@ -6,24 +6,34 @@
 
 namespace rlk {
 
+// The name of an input. An index array (ids, offsets, targets, block tables) is made by the host
+// for the call, which reads it to check it.
+struct InputName {
+  InputName(const char* text, bool is_index = false) : text(text), is_index(is_index) {}  // NOLINT
+  operator const char*() const { return text; }                                           // NOLINT
+  const char* text;
+  bool is_index;
+};
+inline InputName index_array(const char* name) { return {name, true}; }
+
 // Calls visit(name, view) for every tensor that the call reads and does not write, absent ones
 // included; visit may point the view elsewhere. Arrays that are no tensors (SamplingParams,
 // SampleKey) are not visited. The list of gradients of GradNormArgs must be writable.
 template <typename Visit>
 void for_each_input(EmbeddingArgs& a, const Visit& visit) {
   visit("table", a.table);
-  visit("ids", a.ids);
+  visit(index_array("ids"), a.ids);
 }
 template <typename Visit>
 void for_each_input(EmbeddingBackwardArgs& a, const Visit& visit) {
   visit("dy", a.dy);
-  visit("ids", a.ids);
+  visit(index_array("ids"), a.ids);
 }
 template <typename Visit>
 void for_each_input(CopyRowsArgs& a, const Visit& visit) {
   visit("x", a.x);
-  visit("from", a.from);
-  visit("to", a.to);
+  visit(index_array("from"), a.from);
+  visit(index_array("to"), a.to);
 }
 template <typename Visit>
 void for_each_input(ResidualAddArgs& a, const Visit& visit) {
@@ -48,7 +58,7 @@ void for_each_input(RmsNormBackwardWeightArgs& a, const Visit& visit) {
   visit("dy", a.dy);
   visit("x", a.x);
   visit("q", a.q);
-  visit("cu_seqlens", a.cu_seqlens);
+  visit(index_array("cu_seqlens"), a.cu_seqlens);
 }
 template <typename Visit>
 void for_each_input(MergeHeadsArgs& a, const Visit& visit) {
@@ -59,7 +69,7 @@ void for_each_input(RopeArgs& a, const Visit& visit) {
   visit("x", a.x);
   visit("cos", a.cos);
   visit("sin", a.sin);
-  visit("positions", a.positions);
+  visit(index_array("positions"), a.positions);
 }
 template <typename Visit>
 void for_each_input(PackWeightArgs& a, const Visit& visit) {
@@ -75,13 +85,13 @@ template <typename Visit>
 void for_each_input(GemmBackwardWeightArgs& a, const Visit& visit) {
   visit("dy", a.dy);
   visit("x", a.x);
-  visit("group_ends", a.group_ends);
-  visit("cu_seqlens", a.cu_seqlens);
+  visit(index_array("group_ends"), a.group_ends);
+  visit(index_array("cu_seqlens"), a.cu_seqlens);
 }
 template <typename Visit>
 void for_each_input(BiasBackwardArgs& a, const Visit& visit) {
   visit("dy", a.dy);
-  visit("cu_seqlens", a.cu_seqlens);
+  visit(index_array("cu_seqlens"), a.cu_seqlens);
 }
 template <typename Visit>
 void for_each_input(SwigluArgs& a, const Visit& visit) {
@@ -99,10 +109,10 @@ void for_each_input(AttentionArgs& a, const Visit& visit) {
   visit("q", a.q);
   visit("k", a.kv.k);
   visit("v", a.kv.v);
-  visit("block_table", a.kv.block_table);
-  visit("kv_start", a.kv.kv_start);
-  visit("cu_seqlens_q", a.cu_seqlens_q);
-  visit("kv_lens", a.kv_lens);
+  visit(index_array("block_table"), a.kv.block_table);
+  visit(index_array("kv_start"), a.kv.kv_start);
+  visit(index_array("cu_seqlens_q"), a.cu_seqlens_q);
+  visit(index_array("kv_lens"), a.kv_lens);
 }
 template <typename Visit>
 void for_each_input(AttentionBackwardArgs& a, const Visit& visit) {
@@ -112,17 +122,17 @@ void for_each_input(AttentionBackwardArgs& a, const Visit& visit) {
   visit("k", a.k);
   visit("v", a.v);
   visit("lse", a.lse);
-  visit("cu_seqlens", a.cu_seqlens);
+  visit(index_array("cu_seqlens"), a.cu_seqlens);
 }
 template <typename Visit>
 void for_each_input(LogprobArgs& a, const Visit& visit) {
   visit("logits", a.logits);
-  visit("targets", a.targets);
+  visit(index_array("targets"), a.targets);
 }
 template <typename Visit>
 void for_each_input(LogprobBackwardArgs& a, const Visit& visit) {
   visit("logits", a.logits);
-  visit("targets", a.targets);
+  visit(index_array("targets"), a.targets);
   visit("g", a.g);
   visit("g_entropy", a.g_entropy);
   visit("state", a.state);
@@ -140,15 +150,15 @@ template <typename Visit>
 void for_each_input(LinearLogpArgs& a, const Visit& visit) {
   visit("hidden", a.hidden);
   visit("head", a.head);
-  visit("targets", a.targets);
+  visit(index_array("targets"), a.targets);
 }
 template <typename Visit>
 void for_each_input(LinearLogpBackwardArgs& a, const Visit& visit) {
   for_each_input(a.forward, visit);
   visit("g", a.g);
   visit("g_entropy", a.g_entropy);
-  visit("group_ends", a.group_ends);
-  visit("cu_seqlens", a.cu_seqlens);
+  visit(index_array("group_ends"), a.group_ends);
+  visit(index_array("cu_seqlens"), a.cu_seqlens);
 }
 template <typename Visit>
 void for_each_input(SampleArgs& a, const Visit& visit) {

@@ -70,11 +70,18 @@ enum class Op : std::uint8_t {
 inline constexpr int kNumOps = static_cast<int>(Op::kCount);
 const char* to_string(Op op);
 
+// The profiles of a table that gives the bits of this one alone, and of one that gives all.
+constexpr std::uint8_t only(Profile profile) {
+  return static_cast<std::uint8_t>(1u << static_cast<int>(profile));
+}
+inline constexpr std::uint8_t kEveryProfile = (1u << kAllProfiles.size()) - 1;
+
 struct KernelTable {
-  const char* backend = "";  // "reference", "cpu.avx512", "production"
+  const char* backend = "";  // "reference", "cpu.avx512", "cuda.sm90", "production"
   // Bit i: the table gives the bits of profile i. Only products differ between profiles.
-  std::uint8_t profiles = 1u << static_cast<int>(Profile::kPortable);
-  bool on_device = false;  // tensors lie in memory of a device, and Exec::gpu is set
+  std::uint8_t profiles = only(Profile::kPortable);
+  const char* architecture = "";  // how the name of a GPU that it runs on begins; "": any GPU
+  bool on_device = false;         // tensors lie in memory of a device, and Exec::gpu is set
   bool runs(Profile profile) const { return (profiles >> static_cast<int>(profile) & 1) != 0; }
 
 #define RLK_OP(name, Args) void (*name)(Exec&, const Args&) = nullptr;
@@ -92,6 +99,7 @@ const KernelTable& cpu_kernels();
 // The instruction sets that cpu_kernels can run on this machine, best first: "avx512", "avx2",
 // "scalar"; and the kernels for one of them.
 enum class Isa : std::uint8_t { kScalar, kAvx2, kAvx512 };
+inline constexpr std::array kAllIsas = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512};
 const char* to_string(Isa isa);
 bool available(Isa isa);
 const KernelTable& cpu_kernels(Isa isa);
@@ -100,22 +108,13 @@ const KernelTable& cpu_kernels(Isa isa);
 // exponentials. Other bits than the contract's, and other bits in rollout than in training.
 const KernelTable& production_kernels();
 
-// The contract's bits on a GPU: tensors lie in device memory and Exec::gpu is set. An operator
-// without a GPU kernel has a null entry; in a build without a GPU all are null.
-const KernelTable& gpu_kernels();
+// The contract's bits of one profile on a GPU: tensors lie in device memory and Exec::gpu is set.
+// An operator without a GPU kernel has a null entry; in a build without this backend all are null,
+// and `on_device` is false.
+const KernelTable& gpu_kernels(Profile profile = Profile::kPortable);
 
-// The same for tensors in host memory, which travel to the device and back in each call: for
-// conformance. Errors of the device are thrown.
-const KernelTable& gpu_kernels_on_host_memory();
-
-// The same for profile sm90.
-const KernelTable& gpu_kernels_sm90();
-const KernelTable& gpu_kernels_sm90_on_host_memory();
-
-// And for profiles cdna3 and cdna2.
-const KernelTable& gpu_kernels_cdna3();
-const KernelTable& gpu_kernels_cdna3_on_host_memory();
-const KernelTable& gpu_kernels_cdna2();
-const KernelTable& gpu_kernels_cdna2_on_host_memory();
+// Of a table of gpu_kernels: the same for tensors in host memory, which travel to the device and
+// back in each call, for conformance; errors of the device are thrown. Any other table itself.
+const KernelTable& on_host_memory(const KernelTable& kernels);
 
 }  // namespace rlk

@@ -239,7 +239,6 @@ ConstTensorView forward(Context& ctx, const Model& model, const ForwardBatch& ba
   rms_norm(ctx, {split_heads(hidden, 1), rows(activations.final_q.view(), 0, n),
                  split_heads(ConstTensorView(stream(num_layers)), 1), model.parameters().norm,
                  static_cast<float>(config.rms_norm_eps)});
-  ctx.synchronize();
   return hidden;
 }
 

@@ -75,7 +75,8 @@ class Activations {
 };
 
 // Runs the model; returns the final hidden states, bf16 [num_tokens, hidden_size], a view into
-// `activations`. kv_cache: required for a paged batch, else null.
+// `activations`. kv_cache: required for a paged batch, else null. A device only gets the calls: the
+// results are there after ctx.synchronize(), and until then the batch stays as it is.
 // Errors  those of the operators, with layer and node; kContract when no weights are loaded.
 ConstTensorView forward(Context& ctx, const Model& model, const ForwardBatch& batch,
                         KvCache* kv_cache, Activations& activations);

@@ -56,7 +56,7 @@ RLK_HD inline LogitTerm logit_term(float z) {
   LogitTerm term;
   if (abs(z) < 0x1p12f) {
     const float n = fma(z, kLog2E, kRoundMagic) - kRoundMagic;
-    term.f = fma(z, 0x1.4ae0cp-26f, fma(z, kLog2E, -n));
+    term.f = fma(z, kLog2ELow, fma(z, kLog2E, -n));
     term.n = static_cast<std::int32_t>(n);
   } else {
     const double x = static_cast<double>(z) * 0x1.71547652b82fep+0;

@@ -24,6 +24,7 @@ inline constexpr std::array<std::string_view, 10> kPrimitiveVersions = {
 
 inline constexpr float kRoundMagic = 0x1.8p23f;      // M: x + M - M rounds |x| < 2^22 to an integer
 inline constexpr float kLog2E = 0x1.715476p+0f;      // L2E, also L_hi of section 5
+inline constexpr float kLog2ELow = 0x1.4ae0cp-26f;   // L_lo of section 5: log2(e) - L_hi
 inline constexpr float kLn2High = 0x1.62e43p-1f;     // LN2: above ln 2
 inline constexpr float kLn2Excess = 0x1.05c61p-29f;  // LNL: ln 2 = LN2 - LNL
 
@@ -50,6 +51,10 @@ RLK_HD inline T horner(T x, T first, Rest... rest) {
   return p;
 }
 
+// P of exp2p: the coefficients of f^4, .., f.
+inline constexpr float kExp2p4 = 0x1.409104p-7f, kExp2p3 = 0x1.ca9008p-5f;
+inline constexpr float kExp2p2 = 0x1.ebf1b4p-3f, kExp2p1 = 0x1.62dfcap-1f;
+
 // exp2p/1: 2^x for attention. -126 and below give 2^-126; x <= 126 is required; not for NaN (the
 // contract's checks keep NaN out of attention).
 // Largest relative error 2^-18.07, at 0x1.2e5e98p-1; exactly 1 at 0.
@@ -57,7 +62,7 @@ RLK_HD inline float exp2p(float x) {
   x = x > -126.0f ? x : -126.0f;
   const float t = x + kRoundMagic;
   const float f = x - (t - kRoundMagic);
-  const float p = horner(f, 0x1.409104p-7f, 0x1.ca9008p-5f, 0x1.ebf1b4p-3f, 0x1.62dfcap-1f, 1.0f);
+  const float p = horner(f, kExp2p4, kExp2p3, kExp2p2, kExp2p1, 1.0f);
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) +
                               (std::bit_cast<std::uint32_t>(t) << 23));
 }
@@ -69,6 +74,17 @@ RLK_HD inline float exp2m(float f) {
                 0x1.62e432p-1f, 1.0f);
 }
 
+// exp(x) / 2^n of exp, where n is x * log2(e) rounded to an integer.
+RLK_HD inline float exp_reduced(float x, float n) {
+  const float r1 = fma(n, -kLn2High, x);
+  const float s = 1.0f + r1;
+  const float w = fma(n, kLn2Excess, r1 - (s - 1.0f));  // what s lost, and the tail of ln 2
+  const float r = fma(n, kLn2Excess, r1);
+  const float q =
+      horner(r, 0x1.6a23dp-10f, 0x1.123a2p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f);
+  return s + fma(q, r * r, w);
+}
+
 // exp/1: all f32. Largest error 0.7791 ulp, at -0x1.5ed742p+6. Overflow gives inf, NaN gives
 // 0x7FC00000.
 RLK_HD inline float exp(float x) {
@@ -76,13 +92,7 @@ RLK_HD inline float exp(float x) {
   if (x > 0x1.62e43p+6f) return kInfinity;
   if (x < -104.0f) return 0.0f;
   const float n = fma(x, kLog2E, kRoundMagic) - kRoundMagic;
-  const float r1 = fma(n, -kLn2High, x);
-  const float s = 1.0f + r1;
-  const float w = fma(n, kLn2Excess, r1 - (s - 1.0f));  // what s lost, and the tail of ln 2
-  const float r = fma(n, kLn2Excess, r1);
-  const float q =
-      horner(r, 0x1.6a23dp-10f, 0x1.123a2p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f);
-  const float y = s + fma(q, r * r, w);
+  const float y = exp_reduced(x, n);
   // Two exact steps but for the last: a result below 2^-126 is rounded once.
   const int scale = static_cast<int>(n);
   const int half = scale >> 1;

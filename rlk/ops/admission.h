@@ -16,7 +16,7 @@ namespace rlk {
 // What conformance found for one operator of one backend.
 struct AdmissionEntry {
   Op op = Op::embedding;
-  std::string backend;       // "cpu.avx512", "production"
+  std::string backend;  // "cpu.avx512", "production"
   bool admitted = false;
   std::int64_t vectors = 0;  // conformance vectors that were run
   std::string reason;        // when refused: the vector, and the first element that differs
@@ -40,7 +40,7 @@ class Admission {
   explicit Admission(AdmissionKey key) : key_(std::move(key)) {}
 
   void add(AdmissionEntry entry);
-  // Null when the pair was never tried.
+  // Null when the pair was never tried; pack_weight never is, and needs no admission.
   const AdmissionEntry* find(Op op, std::string_view backend) const;
   bool admitted(Op op, std::string_view backend) const;
   const AdmissionKey& key() const { return key_; }

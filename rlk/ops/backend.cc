@@ -1,6 +1,5 @@
 #include "rlk/ops/backend.h"
 
-#include <array>
 #include <string>
 
 #include "rlk/core/error.h"
@@ -9,62 +8,72 @@
 namespace rlk {
 namespace {
 
-struct Gpu {
-  const KernelTable& (*kernels)();
-  Profile profile;
-  const char* architecture;  // empty: any
-};
-constexpr std::array kGpus = {Gpu{gpu_kernels, Profile::kPortable, ""},
-                              Gpu{gpu_kernels_sm90, Profile::kSm90, "sm_90"},
-                              Gpu{gpu_kernels_cdna3, Profile::kCdna3, "gfx942"},
-                              Gpu{gpu_kernels_cdna2, Profile::kCdna2, "gfx90a"}};
+std::string cpu_name(Isa isa) { return std::string("cpu.") + to_string(isa); }
 
 // "cuda" of "cuda.sm90".
-std::string_view vendor_of(std::string_view backend) {
+std::string_view vendor_of(const KernelTable& table) {
+  const std::string_view backend = table.backend;
   return backend.substr(0, backend.find('.'));
 }
 
-const KernelTable& available_kernels(const Gpu& gpu) {
-  const KernelTable& table = gpu.kernels();
-  device::require();
+bool runs_on(const device::Info& gpu, const KernelTable& table) {
+  return table.on_device && gpu.architecture.starts_with(table.architecture);
+}
+
+const KernelTable& on_this_gpu(const KernelTable& table) {
+  const device::Info gpu = device::selected();
+  if (runs_on(gpu, table)) return table;
   if (!table.on_device) {
     fail(ErrorCode::kNotAvailable, "backend {}: this build has no kernels of it", table.backend);
   }
-  const std::string architecture = device::list().front().architecture;
-  if (!architecture.starts_with(gpu.architecture)) {
-    fail(ErrorCode::kNotAvailable, "backend {}: it runs on {}, this GPU is {}", table.backend,
-         gpu.architecture, architecture);
-  }
-  return table;
+  fail(ErrorCode::kNotAvailable, "backend {}: it runs on {}, this GPU is {}", table.backend,
+       table.architecture, gpu.architecture);
 }
 
 }  // namespace
 
-const KernelTable& engine_kernels(std::string_view name, Profile profile) {
+const KernelTable& find_backend(std::string_view name, Profile profile) {
   if (name == "cpu") return cpu_kernels();
-  if (name == reference_kernels().backend) return reference_kernels();
-  std::string names = "cpu, reference";
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
-    const std::string backend = std::string("cpu.") + to_string(isa);
+  std::string names = "cpu, cuda, hip";
+  const auto is = [&](const std::string& backend) {
     names += ", " + backend;
-    if (name != backend) continue;
+    return name == backend;
+  };
+  if (is(reference_kernels().backend)) return reference_kernels();
+  for (const Isa isa : kAllIsas) {
+    if (!is(cpu_name(isa))) continue;
     if (available(isa)) return cpu_kernels(isa);
     fail(ErrorCode::kNotAvailable, "backend {}: this CPU has no {}", name, to_string(isa));
   }
+  if (is(production_kernels().backend)) return production_kernels();
   bool vendor = false;
-  for (const Gpu& gpu : kGpus) {
-    const std::string_view backend = gpu.kernels().backend;
-    if (name == backend) return available_kernels(gpu);
-    vendor = vendor || name == vendor_of(backend);
-    if (name == vendor_of(backend) && profile == gpu.profile) return available_kernels(gpu);
-    names += ", " + std::string(backend);
+  for (const Profile of : kAllProfiles) {
+    const KernelTable& table = gpu_kernels(of);
+    if (is(table.backend)) return on_this_gpu(table);
+    if (name != vendor_of(table)) continue;
+    if (of == profile) return on_this_gpu(table);
+    vendor = true;
   }
   if (name == "cuda" || name == "hip") {
     fail(ErrorCode::kNotAvailable, "backend {}: {} profile {} with it", name,
          vendor ? "no GPU of this vendor runs" : "this build does not run", to_string(profile));
   }
-  fail(ErrorCode::kInvalidArgument, "unknown backend \"{}\"; there are {}, cuda and hip", name,
-       names);
+  fail(ErrorCode::kInvalidArgument, "unknown backend \"{}\"; there are {}", name, names);
+}
+
+std::vector<const KernelTable*> all_backends(Profile profile) {
+  std::vector<const KernelTable*> tables;
+  const auto add = [&](const KernelTable& table) {
+    if (table.runs(profile)) tables.push_back(&table);
+  };
+  add(reference_kernels());
+  for (const Isa isa : kAllIsas) {
+    if (available(isa)) add(cpu_kernels(isa));
+  }
+  add(production_kernels());
+  const KernelTable& gpu = gpu_kernels(profile);
+  if (!device::list().empty() && runs_on(device::selected(), gpu)) add(gpu);
+  return tables;
 }
 
 }  // namespace rlk

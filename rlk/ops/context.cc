@@ -28,9 +28,9 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Empty when `table` may run `op` under the contract. Packing is a plan and needs no admission.
+// Empty when `table` may run `op` under the contract.
 std::string why_refused(Op op, const KernelTable& table, const Admission& admission) {
-  if (op == Op::pack_weight || admission.admitted(op, table.backend)) return "";
+  if (admission.admitted(op, table.backend)) return "";
   const AdmissionEntry* entry = admission.find(op, table.backend);
   return entry ? fmt::format("{} was refused: {}", table.backend, entry->reason)
                : fmt::format("{} has no admission on this device and build", table.backend);
@@ -85,6 +85,10 @@ void Provenance::record(Op op, const char* backend, Mode mode, const ConstTensor
   stats.audit_mismatches += call.audit_mismatches;
 }
 
+void Provenance::count_again(const Provenance& other) {
+  for (const auto& [slot, stats] : other.calls_) calls_[slot].count += stats.count;
+}
+
 std::vector<std::pair<CallKey, CallStats>> Provenance::calls() const {
   std::vector<std::pair<CallKey, CallStats>> out;
   for (const auto& [s, stats] : calls_) {
@@ -130,12 +134,8 @@ Context::Context(const Contract& contract, Modes modes, int num_threads,
   }
 }
 
-ConstTensorView Context::mirror(const char* name, const ConstTensorView& t) {
-  const bool is_index = t.dtype == DType::kI32 || t.dtype == DType::kI64;
-  if (!queue_ || !t || !is_index || !t.layout.contiguous() || t.layout.size() == 0 ||
-      std::string_view(name) == "state") {
-    return t;
-  }
+ConstTensorView Context::mirror(const ConstTensorView& t) {
+  if (!queue_ || !t || !t.layout.contiguous() || t.layout.size() == 0) return t;
   const std::size_t size = static_cast<std::size_t>(t.layout.size()) * size_of(t.dtype);
   const auto found = std::find_if(mirrors_.begin(), mirrors_.end(), [&](const Mirror& m) {
     return m.host == t.data && m.size_bytes >= size;
@@ -160,12 +160,18 @@ void Context::expect_fault(Op op, const char* fault) {
   pending_.push_back({op, layer_, node_, fault});
 }
 
+// The calls so far; no mirror of theirs is used again.
+std::vector<Context::PendingCall> Context::take_pending() {
+  mirrors_.clear();
+  mirror_frame_.reset();
+  queue_->use_fault_cell(0);
+  return std::exchange(pending_, {});
+}
+
 void Context::synchronize() {
   if (!queue_) return;
   const std::vector<std::int64_t> rows = queue_->take_faults(std::ssize(pending_));
-  mirrors_.clear();
-  mirror_frame_.reset();
-  const std::vector<PendingCall> calls = std::exchange(pending_, {});
+  const std::vector<PendingCall> calls = take_pending();
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (rows[i] < 0 || !calls[i].fault) continue;
     fault_.clear();
@@ -173,6 +179,41 @@ void Context::synchronize() {
     set_node(calls[i].layer, calls[i].node);
     fail_faulty(calls[i].op, calls[i].fault);
   }
+}
+
+void Context::abandon() {
+  if (!queue_) return;
+  const std::size_t count = take_pending().size();
+  queue_->take_faults(static_cast<std::int64_t>(count));
+}
+
+bool Context::can_record() const {
+  return queue_ && std::all_of(tables_.begin(), tables_.end(),
+                               [](const KernelTable* table) { return table->on_device; });
+}
+
+Context::Recording Context::record(const std::function<void()>& work) {
+  RLK_ASSERT(can_record());
+  synchronize();  // the recorded calls have the first fault cells, and mirrors of their own
+  Provenance others = std::exchange(provenance_, {});
+  Recording recording;
+  try {
+    recording.graph_ = std::make_unique<device::Graph>(queue_->stream(), work);
+  } catch (...) {
+    take_pending();
+    provenance_ = std::move(others);
+    throw;
+  }
+  recording.pending_ = take_pending();
+  recording.provenance_ = std::exchange(provenance_, std::move(others));
+  return recording;
+}
+
+void Context::replay(Recording& recording) {
+  synchronize();  // as in record()
+  recording.graph_->launch(queue_->stream());
+  pending_ = recording.pending_;
+  provenance_.count_again(recording.provenance_);
 }
 
 void Context::fail_faulty(Op op, const char* fault) const {

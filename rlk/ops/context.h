@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,6 +53,8 @@ class Provenance {
               const CallStats& call);
   std::vector<std::pair<CallKey, CallStats>> calls() const;
   void clear() { calls_.clear(); }
+  // The calls of `other` once more, but not their times.
+  void count_again(const Provenance& other);
 
  private:
   struct Slot {
@@ -101,9 +104,29 @@ class Context {
   // Errors  kNonFinite: the first call that met a number the contract forbids.
   void synchronize();
 
+  // After an error: waits, and forgets the faults of all calls so far.
+  void abandon();
+
+  // Calls that were recorded once and can be given to the device again as a whole, by one launch.
+  // They read the memory that they read when they were recorded, and what it holds then; index
+  // arrays that are mirrored are copied anew, from small_memory().
+  class Recording;
+  // Whether record() may be called: every operator runs on a device.
+  bool can_record() const;
+  // Records the calls that `work` makes; none of them runs, and the host sees none of their
+  // results. The same calls, of the same shapes, must have run before: so that nothing has to
+  // be allocated. `work` must not wait for the device.
+  // Errors  those of `work`; kNotAvailable: what a recording may not do, with the call.
+  Recording record(const std::function<void()>& work);
+  // Gives the calls to the device, as if they were made here: their faults are errors of
+  // synchronize(), with their nodes, and they count in the provenance, without time. The checks of
+  // arguments that stand before a kernel are not made again: the caller answers for what the host
+  // has written since.
+  void replay(Recording& recording);
+
   // The copy in device memory of an index array without gaps, made once until synchronize(): so
-  // until then the host leaves such an array as it is. Without a device, and of other views, `t`.
-  ConstTensorView mirror(const char* name, const ConstTensorView& t);
+  // until then the host leaves such an array as it is. Without a device, and of one with gaps, `t`.
+  ConstTensorView mirror(const ConstTensorView& t);
 
   // Before a call is given to the device: its fault, if it has one, is an error of synchronize(),
   // unless `fault` is null.
@@ -141,6 +164,7 @@ class Context {
     std::size_t size_bytes;
     void* device;
   };
+  std::vector<PendingCall> take_pending();
 
   Contract contract_;
   Modes modes_;
@@ -162,6 +186,20 @@ class Context {
   Provenance provenance_;
   int layer_ = -1;
   const char* node_ = nullptr;
+};
+
+class Context::Recording {
+ public:
+  Recording(Recording&&) = default;
+  Recording& operator=(Recording&&) = default;
+
+ private:
+  friend class Context;
+  Recording() = default;
+
+  std::unique_ptr<device::Graph> graph_;
+  std::vector<PendingCall> pending_;
+  Provenance provenance_;
 };
 
 }  // namespace rlk

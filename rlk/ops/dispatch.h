@@ -62,7 +62,9 @@ void dispatch(Context& ctx, Op op, void (*KernelTable::*field)(Exec&, const Args
   const auto start = std::chrono::steady_clock::now();
   if (table.on_device) {
     Args there = args;
-    for_each_input(there, [&](const char* name, ConstTensorView& t) { t = ctx.mirror(name, t); });
+    for_each_input(there, [&](const InputName& name, ConstTensorView& t) {
+      if (name.is_index) t = ctx.mirror(t);
+    });
     (table.*field)(exec, there);
   } else {
     (table.*field)(exec, args);

@@ -10,6 +10,7 @@
  *                makes a struct of zeros with the size set.
  *   tensors      views of the caller's memory: nothing is copied or kept. Inputs are not written,
  *                though `data` has no const. An optional one is absent when its `data` is NULL.
+ *                Where they may lie, and when results are there, rlk_memory_allocate says.
  *   errors       a function returns RLK_OK or an RLK_ERROR_*; rlk_last_error() has the sentence.
  *                Nothing is thrown, and arguments that do not fit change no output. Memory that is
  *                smaller than its tensor says cannot be noticed.
@@ -82,10 +83,15 @@ typedef struct rlk_context_options {
   const char* mode;          /* of every operator: strict (or NULL), audit, auto, off */
   int32_t num_threads;       /* the caller included; 0: one per hardware thread; at most 1024 */
   int32_t reserved;          /* 0 */
+  const char* backend;       /* whose kernels: cpu (or NULL), cuda or hip (those of the contract's
+                                profile on the GPU), or one by its own name: cpu.avx2, cuda.sm90,
+                                reference */
 } rlk_context_options;
 
-/* options NULL: all defaults. *context is NULL after an error, and rlk_last_error(NULL) says why.
- */
+/* options NULL: all defaults. *context is NULL after an error, and rlk_last_error(NULL) says why:
+ * RLK_ERROR_NOT_AVAILABLE where this machine or library lacks the backend. In mode strict or auto
+ * kernels that are no CPU's are tried against the reference first, once per process, backend and
+ * contract; that takes seconds. */
 RLK_API rlk_status rlk_context_create(const rlk_context_options* options, rlk_context** context);
 RLK_API void rlk_context_destroy(rlk_context* context); /* NULL: nothing happens */
 
@@ -99,6 +105,38 @@ RLK_API const char* rlk_last_error(const rlk_context* context);
 enum { RLK_DIGEST_FORWARD = 0, RLK_DIGEST_BACKWARD = 1 };
 RLK_API const char* rlk_contract_json(const rlk_context* context);
 RLK_API const char* rlk_contract_digest(const rlk_context* context, int32_t which);
+
+/* The backend's own name, "cpu.avx512"; valid as long as the context. NULL for context NULL. */
+RLK_API const char* rlk_backend_name(const rlk_context* context);
+
+/* ---- where tensors live ---------------------------------------------------------------------- */
+
+/* On the CPU a tensor may lie in any memory, and a call is done when it returns.
+ *
+ * With kernels of a GPU a call is only given to it. Results are there after rlk_synchronize, and
+ * until then the caller leaves the memory of the call as it is. Each tensor lies in memory that GPU
+ * and host both reach: of rlk_memory_allocate, or the vendor's managed or pinned memory. Two kinds
+ * are not bound to that. Index arrays (i32 and i64 inputs: ids, offsets, targets, block tables,
+ * group_ends; but not `state`) are read by the host, and without gaps they may lie in any memory
+ * of it. Everything else but `rewards` the host does not look at in mode strict, so it may lie in
+ * memory that the GPU alone reaches. The arrays that are no tensors (params, keys, the list of
+ * grads) are always the host's. */
+enum {
+  RLK_MEMORY_TENSORS = 0, /* for what the kernels compute with */
+  RLK_MEMORY_SMALL = 1    /* for what the host writes or reads around every call: indices, logp */
+};
+
+/* *data: size_bytes of zeros, aligned to 64 bytes or more, which the host may read and write too.
+ * It belongs to the context and goes with it. NULL for size 0. */
+RLK_API rlk_status rlk_memory_allocate(rlk_context* context, int32_t which, size_t size_bytes,
+                                       void** data);
+/* Waits as rlk_synchronize does, with its errors; the memory is free all the same. NULL: nothing
+ * happens. */
+RLK_API rlk_status rlk_memory_free(rlk_context* context, void* data);
+
+/* Waits until all calls so far are done. RLK_ERROR_NON_FINITE for the first of them that met a
+ * number the contract forbids. On the CPU they are done, and have said so. */
+RLK_API rlk_status rlk_synchronize(rlk_context* context);
 
 /* ---- embedding.h ----------------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <new>
 #include <string>
@@ -7,6 +8,7 @@
 #include "rlk/numerics/rope_table.h"
 #include "rlk/ops/adamw.h"
 #include "rlk/ops/attention.h"
+#include "rlk/ops/backend.h"
 #include "rlk/ops/copy_rows.h"
 #include "rlk/ops/embedding.h"
 #include "rlk/ops/gemm.h"
@@ -17,6 +19,7 @@
 #include "rlk/ops/ppo_loss.h"
 #include "rlk/ops/ratio.h"
 #include "rlk/ops/residual_add.h"
+#include "rlk/ops/rlk_c_admission.h"
 #include "rlk/ops/rlk_c_args.h"
 #include "rlk/ops/rms_norm.h"
 #include "rlk/ops/rope.h"
@@ -33,12 +36,23 @@ thread_local Message message_without_context;
 }  // namespace
 
 struct rlk_context {
-  rlk_context(const rlk::Contract& contract, rlk::Mode mode, int num_threads)
-      : context(contract, rlk::all_ops(mode), num_threads),
+  rlk_context(const rlk::Contract& contract, rlk::Mode mode, int num_threads,
+              const rlk::KernelTable& kernels, const rlk::Admission& admission)
+      : context(contract, rlk::all_ops(mode), num_threads, &kernels, admission),
         json(rlk::canonical_json(contract)),
         digests{rlk::forward_digest(contract), rlk::backward_digest(contract)} {}
+  rlk_context(const rlk_context&) = delete;
+  rlk_context& operator=(const rlk_context&) = delete;
+  ~rlk_context() {
+    try {
+      context.synchronize();  // calls that still run may use the memory
+    } catch (...) {           // nobody asks any more
+    }
+    for (const auto& [data, memory] : allocated) memory->give_back(data);
+  }
 
   rlk::Context context;
+  std::map<void*, rlk::Memory*> allocated;
   std::string json;
   std::string digests[2];  // by RLK_DIGEST_*
   Message message;
@@ -109,7 +123,11 @@ std::unique_ptr<rlk_context> make_context(const rlk_context_options* options) {
   const Contract contract =
       o.contract_json ? parse_contract(o.contract_json, "contract_json") : Contract();
   const Mode mode = o.mode ? parse_mode(o.mode) : Mode::kStrict;
-  return std::make_unique<rlk_context>(contract, mode, static_cast<int>(num_threads));
+  const KernelTable& kernels = find_backend(o.backend ? o.backend : "cpu", contract.profile);
+  const bool asks = mode == Mode::kStrict || mode == Mode::kAuto;
+  return std::make_unique<rlk_context>(
+      contract, mode, static_cast<int>(num_threads), kernels,
+      asks ? admission_for(kernels, contract) : Admission::own_kernels());
 }
 
 }  // namespace
@@ -148,6 +166,47 @@ const char* rlk_contract_json(const rlk_context* context) {
 const char* rlk_contract_digest(const rlk_context* context, int32_t which) {
   const bool known = which == RLK_DIGEST_FORWARD || which == RLK_DIGEST_BACKWARD;
   return context && known ? context->digests[which].c_str() : nullptr;
+}
+
+const char* rlk_backend_name(const rlk_context* context) {
+  return context ? context->context.contract_table().backend : nullptr;
+}
+
+rlk_status rlk_memory_allocate(rlk_context* context, int32_t which, size_t size_bytes,
+                               void** data) {
+  return guarded(context, [&] {
+    constexpr const char* kName = "rlk_memory_allocate";
+    const rlk::Context& ctx = rlk::c::required(kName, context);
+    const rlk::c::Fields fields(kName);
+    void*& out = fields.required("data", data);
+    out = nullptr;
+    fields.in_range("which", which, RLK_MEMORY_TENSORS, RLK_MEMORY_SMALL);
+    if (size_bytes == 0) return;
+    rlk::Memory& memory = which == RLK_MEMORY_SMALL ? ctx.small_memory() : ctx.memory();
+    const auto entry = context->allocated.emplace(memory.take(size_bytes), &memory).first;
+    out = entry->first;
+  });
+}
+
+rlk_status rlk_memory_free(rlk_context* context, void* data) {
+  rlk_status waited = RLK_OK;
+  const rlk_status freed = guarded(context, [&] {
+    constexpr const char* kName = "rlk_memory_free";
+    rlk::c::required(kName, context);
+    if (!data) return;
+    const auto entry = context->allocated.find(data);
+    if (entry == context->allocated.end()) {
+      rlk::fail(rlk::ErrorCode::kInvalidArgument, "{}: data is no memory of this context", kName);
+    }
+    waited = rlk_synchronize(context);
+    entry->second->give_back(data);
+    context->allocated.erase(entry);
+  });
+  return freed != RLK_OK ? freed : waited;
+}
+
+rlk_status rlk_synchronize(rlk_context* context) {
+  return guarded(context, [&] { rlk::c::required("rlk_synchronize", context).synchronize(); });
 }
 
 rlk_status rlk_packed_weight_create(rlk_context* context, rlk_packed_weight** packed) {

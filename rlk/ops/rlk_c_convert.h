@@ -50,6 +50,9 @@ inline constexpr std::size_t kFirstSize<rlk_rms_norm_args> = offsetof(rlk_rms_no
 template <>
 inline constexpr std::size_t kFirstSize<rlk_gemm_backward_weight_args> =
     offsetof(rlk_gemm_backward_weight_args, cu_seqlens);
+template <>
+inline constexpr std::size_t kFirstSize<rlk_context_options> = offsetof(rlk_context_options,
+                                                                        backend);
 
 // Copies the caller's struct as far as the caller knows it. A caller of a later version may only
 // use what this library knows: whatever lies beyond must be 0.

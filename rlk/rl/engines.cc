@@ -34,9 +34,8 @@ Modes engine_modes(const RlConfig& config, Engine engine) {
 }
 
 const KernelTable& engine_kernels(const RlConfig& config, Engine engine) {
-  return engine_kernels(
-      engine == Engine::kRollout ? config.rollout.backend : config.trainer.backend,
-      config.contract.profile);
+  return find_backend(engine == Engine::kRollout ? config.rollout.backend : config.trainer.backend,
+                      config.contract.profile);
 }
 
 RolloutOptions rollout_options(const RlConfig& c, std::int64_t max_model_len) {
@@ -47,6 +46,7 @@ RolloutOptions rollout_options(const RlConfig& c, std::int64_t max_model_len) {
   o.page_size = c.rollout.page_size;
   o.num_pages = c.rollout.num_pages;
   o.prefix_cache = c.rollout.prefix_cache;
+  o.graphs = c.rollout.graphs;
   return o;
 }
 
@@ -87,6 +87,7 @@ std::string deployment_digest(const RlConfig& c, const std::string& rollout_back
   const nlohmann::json plans = {
       {"rollout_backend", rollout_backend},
       {"trainer_backend", trainer_backend},
+      {"graphs", c.rollout.graphs},
       {"max_num_batched_tokens", c.rollout.max_num_batched_tokens},
       {"max_num_seqs", c.rollout.max_num_seqs},
       {"micro_batch_tokens", c.trainer.micro_batch_tokens},

@@ -15,7 +15,7 @@ enum class Engine : std::uint8_t { kRollout, kTrainer };
 // Route strict: mode strict for every operator; production: off. Overrides of config.modes follow.
 Modes engine_modes(const RlConfig& config, Engine engine);
 
-// The kernels that `rollout.backend` or `trainer.backend` names. Errors  those of engine_kernels.
+// The kernels that `rollout.backend` or `trainer.backend` names. Errors  those of find_backend.
 const KernelTable& engine_kernels(const RlConfig& config, Engine engine);
 
 RolloutOptions rollout_options(const RlConfig& config, std::int64_t max_model_len);

@@ -102,8 +102,10 @@ constexpr ConfigKey kKeys[] = {
     {RLK_KEY(rollout.num_pages), from(0),
      "KV pages. 0: enough for max_num_seqs sequences of full length."},
     {RLK_KEY(rollout.prefix_cache), kAny, "Share full pages of equal prefixes."},
+    {RLK_KEY(rollout.graphs), kAny,
+     "On a GPU: launch the model of a decode step as one recorded graph. Changes no bit."},
     {RLK_KEY(rollout.backend), kNotEmpty,
-     "Kernels: cpu, cuda or hip (those of contract.profile on the first GPU), or one by its own "
+     "Kernels: cpu, cuda or hip (those of contract.profile on the GPU), or one by its own "
      "name: cpu.avx2, cuda.sm90, reference."},
     {RLK_KEY(rollout.threads), closed(0, 1024), "Threads. 0: one per hardware thread."},
 
@@ -229,9 +231,7 @@ std::span<const RlConfig::Averaging> config_choices() {
 }
 template <>
 std::span<const Profile> config_choices() {
-  static constexpr std::array kAll = {Profile::kPortable, Profile::kSm90, Profile::kCdna3,
-                                      Profile::kCdna2};
-  return kAll;
+  return kAllProfiles;
 }
 
 std::string config_value_json(const ConfigSlot& slot) {

@@ -110,10 +110,6 @@ std::int64_t longest_sequence(const RlConfig& c, const HfModel& model, const Pro
                   std::max(train.longest, heldout.longest) + c.rollout.max_new_tokens);
 }
 
-const Admission& admission_of(const RunOptions& options) {
-  return options.admission ? *options.admission : Admission::own_kernels();
-}
-
 Run::Run(const RlConfig& config, const RunOptions& options)
     : config_(config),
       options_(options),
@@ -125,9 +121,9 @@ Run::Run(const RlConfig& config, const RunOptions& options)
       order_(train_.size(), config.seed),
       max_model_len_(longest_sequence(config, model_, train_, heldout_)),
       rollout_ctx_(config.contract, engine_modes(config, Engine::kRollout), config.rollout.threads,
-                   &engine_kernels(config, Engine::kRollout), admission_of(options)),
+                   &engine_kernels(config, Engine::kRollout), options.admission),
       trainer_ctx_(config.contract, engine_modes(config, Engine::kTrainer), config.trainer.threads,
-                   &engine_kernels(config, Engine::kTrainer), admission_of(options)),
+                   &engine_kernels(config, Engine::kTrainer), options.admission),
       rollout_(rollout_ctx_, model_.config, rollout_options(config, max_model_len_)),
       trainer_(trainer_ctx_, model_.config, trainer_options(config, max_model_len_),
                model_.parameters, 0) {
@@ -228,10 +224,9 @@ void Run::describe() {
   db.set_config(run_key::kModelDigest, json_text(model_digest_));
   db.set_config(run_key::kForwardDigest, json_text(forward_digest(config_.contract)));
   db.set_config(run_key::kBackwardDigest, json_text(backward_digest(config_.contract)));
-  db.set_config(
-      run_key::kDeploymentDigest,
-      json_text(deployment_digest(config_, rollout_ctx_.contract_table().backend,
-                                  trainer_ctx_.contract_table().backend)));
+  db.set_config(run_key::kDeploymentDigest,
+                json_text(deployment_digest(config_, rollout_ctx_.contract_table().backend,
+                                            trainer_ctx_.contract_table().backend)));
   db.set_config(run_key::kVocabSize, std::to_string(model_.config.vocab_size));
   db.write_event(0, "start", to_string(config_.route));
   const std::string sft = join_path(model_.folder, kSftLossFile);
@@ -468,6 +463,7 @@ void Run::record(Step& s) {
   metric("prefix_cache_pages", stats.num_prefix_hits, s.stats_before.num_prefix_hits);
   metric("preemptions", stats.num_preemptions, s.stats_before.num_preemptions);
   metric("rollout_batches", stats.num_steps, s.stats_before.num_steps);
+  metric("graph_steps", stats.num_graph_steps, s.stats_before.num_graph_steps);
   const auto add_calls = [&](const char* engine, Context& ctx) {
     for (const auto& [key, stats] : ctx.provenance().calls()) {
       data.provenance.push_back({s.row.step, engine, to_string(key.op), key.backend,

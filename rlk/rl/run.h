@@ -16,7 +16,7 @@ struct RunProgress {
   std::int64_t steps = 0;
   double reward_mean = 0;
   double loss = 0;
-  std::int64_t compared = 0;        // so far in the whole run
+  std::int64_t compared = 0;  // so far in the whole run
   std::int64_t mismatch_count = 0;
   double tokens_per_s = 0;  // response tokens of this step by its time
   double seconds_left = 0;
@@ -25,8 +25,7 @@ struct RunProgress {
 struct RunOptions {
   std::string out;      // the run folder: run.db, summary.json, checkpoints/
   bool resume = false;  // go on from the last checkpoint of `out`
-  // What modes strict and auto may run; null: this build's own kernels.
-  const Admission* admission = nullptr;
+  Admission admission = Admission::own_kernels();  // what modes strict and auto may run
   // Asked after every step; true ends the run behind a checkpoint.
   std::function<bool()> interrupted = [] { return false; };
   std::function<void(const RunProgress&)> progress = [](const RunProgress&) {};

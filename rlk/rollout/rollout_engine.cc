@@ -1,6 +1,7 @@
 #include "rlk/rollout/rollout_engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_map>
 #include <utility>
 
@@ -9,6 +10,10 @@
 
 namespace rlk {
 namespace {
+
+std::int64_t pages_of(std::int64_t num_tokens, std::int64_t page_size) {
+  return (num_tokens + page_size - 1) / page_size;
+}
 
 RolloutOptions checked(const ModelConfig& config, RolloutOptions o) {
   const auto positive = [](const char* field, std::int64_t value) {
@@ -22,14 +27,9 @@ RolloutOptions checked(const ModelConfig& config, RolloutOptions o) {
   positive("max_num_batched_tokens", o.max_num_batched_tokens);
   positive("page_size", o.page_size);
   if (o.num_pages == 0) {
-    o.num_pages = o.max_num_seqs * ((o.max_model_len + o.page_size - 1) / o.page_size);
+    o.num_pages = o.max_num_seqs * pages_of(o.max_model_len, o.page_size);
   }
   return o;
-}
-
-template <typename T>
-ConstTensorView vector_view(const Array<T>& v) {
-  return view(v.data(), {std::ssize(v)});
 }
 
 constexpr SamplingParams kRawDistribution{};
@@ -50,6 +50,8 @@ struct RolloutEngine::Batch {
   Array<std::int32_t> token_ids, positions, cu_seqlens, kv_lens, block_table;
   Array<std::int64_t> slot_mapping;
   std::int64_t max_pages = 0;
+  std::int64_t num_tokens = 0;       // without the rows of pad()
+  bool only_decodes = false;         // one token of every sequence, and all are sampled
   std::vector<Sequence*> sampled;    // sequences whose last token is in the batch
   Array<std::int64_t> sampled_rows;  // and its row
 
@@ -62,6 +64,26 @@ struct RolloutEngine::Batch {
         slot_mapping(small_memory),
         sampled_rows(small_memory) {}
 
+  std::int64_t num_seqs() const { return std::ssize(kv_lens); }
+
+  // Rows for a graph of `count` sequences: they repeat the shortest one, which costs least. Their
+  // results are its results, and so are their faults, which it reports as the lower row; only keys
+  // and values go elsewhere, to the rows of the cache from `slot` on.
+  void pad(std::int64_t count, std::int64_t slot) {
+    const std::int64_t n = num_seqs();
+    const auto s = std::min_element(kv_lens.begin(), kv_lens.end()) - kv_lens.begin();
+    block_table.resize(static_cast<std::size_t>(count * max_pages));
+    for (std::int64_t i = n; i < count; ++i) {
+      token_ids.push_back(token_ids[s]);
+      positions.push_back(positions[s]);
+      cu_seqlens.push_back(static_cast<std::int32_t>(i) + 1);
+      kv_lens.push_back(kv_lens[s]);
+      std::copy_n(&block_table[s * max_pages], max_pages, &block_table[i * max_pages]);
+      slot_mapping.push_back(slot + i - n);
+      sampled_rows.push_back(i);
+    }
+  }
+
   ForwardBatch forward_batch(std::int64_t page_size) const {
     ForwardBatch b;
     b.token_ids = vector_view(token_ids);
@@ -69,8 +91,7 @@ struct RolloutEngine::Batch {
     b.cu_seqlens = vector_view(cu_seqlens);
     b.kv_lens = vector_view(kv_lens);
     b.slot_mapping = vector_view(slot_mapping);
-    b.block_table =
-        view(block_table.data(), {static_cast<std::int64_t>(kv_lens.size()), max_pages});
+    b.block_table = view(block_table.data(), {num_seqs(), max_pages});
     b.page_size = page_size;
     return b;
   }
@@ -81,10 +102,14 @@ RolloutEngine::RolloutEngine(Context& ctx, const ModelConfig& config, const Roll
       options_(checked(config, options)),
       model_(config, ctx.contract(), options_.max_model_len, false, ctx.memory()),
       pool_(options_.num_pages, options_.page_size, options_.prefix_cache),
-      kv_cache_(config, options_.num_pages * options_.page_size, ctx.memory()),
+      kv_cache_(config,
+                options_.num_pages * options_.page_size +
+                    (options_.graphs && ctx.can_record() ? DecodeGraphs::kMaxPadding : 0),
+                ctx.memory()),
       scheduler_(pool_, options_.max_num_seqs, options_.max_num_batched_tokens),
       activations_(config, false, ctx.memory()),
-      batch_(std::make_unique<Batch>(ctx.small_memory())) {}
+      batch_(std::make_unique<Batch>(ctx.small_memory())),
+      graphs_(ctx, options_.graphs) {}
 
 RolloutEngine::~RolloutEngine() = default;
 
@@ -152,6 +177,10 @@ void RolloutEngine::build(const std::vector<ScheduledSequence>& scheduled, Batch
   for (const ScheduledSequence& item : scheduled) {
     b.max_pages = std::max(b.max_pages, static_cast<std::int64_t>(item.sequence->pages.size()));
   }
+  // Few widths, so that the next steps have this one's shapes. No kernel looks at absent pages.
+  b.max_pages =
+      std::min(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(b.max_pages))),
+               pages_of(options_.max_model_len, options_.page_size));
   b.block_table.assign(scheduled.size() * static_cast<std::size_t>(b.max_pages), -1);
   for (std::size_t i = 0; i < scheduled.size(); ++i) {
     Sequence& s = *scheduled[i].sequence;
@@ -172,6 +201,11 @@ void RolloutEngine::build(const std::vector<ScheduledSequence>& scheduled, Batch
       b.sampled_rows.push_back(static_cast<std::int64_t>(b.token_ids.size()) - 1);
     }
   }
+  b.num_tokens = std::ssize(b.token_ids);
+  b.only_decodes = b.num_tokens == b.num_seqs() && b.sampled.size() == b.kv_lens.size();
+  if (b.only_decodes && graphs_.enabled()) {
+    b.pad(DecodeGraphs::padded(b.num_seqs()), options_.num_pages * options_.page_size);
+  }
 }
 
 std::vector<Completion> RolloutEngine::step() {
@@ -180,17 +214,30 @@ std::vector<Completion> RolloutEngine::step() {
   Batch& batch = *batch_;
   build(scheduler_.schedule(), batch);
   try {
-    const ConstTensorView hidden =
-        forward(ctx_, model_, batch.forward_batch(options_.page_size), &kv_cache_, activations_);
-    ++stats_.num_steps;
-    stats_.num_forward_tokens += hidden.shape(0);
-    if (batch.sampled.empty()) return finished;
-    sample_tokens(batch, hidden);
+    const std::int64_t n = std::ssize(batch.sampled_rows);
+    const ModelConfig& config = model_.config();
+    Workspace::Frame frame(ctx_.workspace());
+    TensorView last, logits;
+    if (n > 0) {
+      last = view(frame.take<bf16>(n * config.hidden_size), {n, config.hidden_size});
+      logits = view(frame.take<float>(n * config.vocab_size), {n, config.vocab_size});
+    }
+    activations_.reserve(std::ssize(batch.token_ids));  // before addresses() looks
+    const auto work = [&] { run_model(batch, last, logits); };
+    if (batch.only_decodes) {
+      graphs_.run({n, batch.max_pages, addresses(batch, last, logits)}, work);
+    } else {
+      work();
+    }
+    n > 0 ? sample_tokens(batch, rows(logits, 0, std::ssize(batch.sampled))) : ctx_.synchronize();
   } catch (...) {
     // Pages of this step are published, but their keys may not be written.
     drop_kv();
+    ctx_.abandon();
     throw;
   }
+  ++stats_.num_steps;
+  stats_.num_forward_tokens += batch.num_tokens;
   for (Sequence* s : batch.sampled) {
     if (s->completion.finish_reason == FinishReason::kNone) continue;
     finished.push_back(std::move(scheduler_.finish(s)->completion));
@@ -198,12 +245,47 @@ std::vector<Completion> RolloutEngine::step() {
   return finished;
 }
 
-void RolloutEngine::sample_tokens(const Batch& b, const ConstTensorView& hidden) {
-  const auto n = static_cast<std::int64_t>(b.sampled.size());
-  const std::int64_t width = hidden.shape(1), vocab_size = model_.config().vocab_size;
-  Workspace::Frame frame(ctx_.workspace()), small_frame(ctx_.small_workspace());
-  const TensorView last = view(frame.take<bf16>(n * width), {n, width});
-  const TensorView logits = view(frame.take<float>(n * vocab_size), {n, vocab_size});
+// Keys and values of the step's tokens, and logits of the rows that are sampled: the part of a step
+// that DecodeGraphs may replay with what the arrays of the batch hold then. A replay checks no
+// arguments, so whatever operators would refuse is ruled out before:
+//   token_ids     in prompts by check(Request); sampled ones were targets of logprob, which checks
+//                 them, before they became tokens
+//   positions     below max_model_len, the length of the RoPE tables: add_request limits growth
+//   slot_mapping  rows of pages of pool_, which has the pages of the cache, or the kMaxPadding rows
+//                 behind them
+//   cu_seqlens    0, 1, .. n: one token of each sequence
+//   kv_lens       the token's position + 1: at least its one query
+//   block_table   the scheduler has taken the pages of every position below kv_lens
+//   sampled_rows  0, 1, .. n - 1
+void RolloutEngine::run_model(const Batch& b, const TensorView& last, const TensorView& logits) {
+  const ConstTensorView hidden =
+      forward(ctx_, model_, b.forward_batch(options_.page_size), &kv_cache_, activations_);
+  if (b.sampled.empty()) return;
+  ctx_.set_node(-1, "lm_head");
+  copy_rows(ctx_, {last, hidden, vector_view(b.sampled_rows), {}});
+  compute_logits(ctx_, model_, last, logits);
+}
+
+// What run_model reads and writes and what may move between steps. Of the activations one stands
+// for all, which move together. Weights, RoPE tables and the cache stay where the engine made them:
+// Model::load copies into them.
+DecodeGraphs::Addresses RolloutEngine::addresses(const Batch& b, const TensorView& last,
+                                                 const TensorView& logits) const {
+  return {b.token_ids.data(),
+          b.positions.data(),
+          b.cu_seqlens.data(),
+          b.kv_lens.data(),
+          b.slot_mapping.data(),
+          b.block_table.data(),
+          b.sampled_rows.data(),
+          activations_.x_out.data<void>(),
+          last.data,
+          logits.data};
+}
+
+void RolloutEngine::sample_tokens(const Batch& b, const ConstTensorView& logits) {
+  const std::int64_t n = logits.shape(0);
+  Workspace::Frame small_frame(ctx_.small_workspace());
   const TensorView ids = view(small_frame.take<std::int32_t>(n), {n});
   const TensorView logp = view(small_frame.take<float>(n), {n});
   const TensorView logp_raw = view(small_frame.take<float>(n), {n});
@@ -217,8 +299,6 @@ void RolloutEngine::sample_tokens(const Batch& b, const ConstTensorView& hidden)
     raw_differs = raw_differs || (params[i].temperature != 0 && params[i] != kRawDistribution);
   }
   ctx_.set_node(-1, "lm_head");
-  copy_rows(ctx_, {last, hidden, vector_view(b.sampled_rows), {}});
-  compute_logits(ctx_, model_, last, logits);
   sample(ctx_, {ids, logits, params, keys});
   ctx_.synchronize();  // the ids are checked as targets
   logprob(ctx_, {logp, {}, logits, ids, params, n});
@@ -265,6 +345,7 @@ RolloutStats RolloutEngine::stats() const {
   RolloutStats s = stats_;
   s.num_preemptions = scheduler_.num_preemptions();
   s.num_prefix_hits = pool_.num_hits();
+  s.num_graph_steps = graphs_.num_replays();
   return s;
 }
 

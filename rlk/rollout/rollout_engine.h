@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rlk/model/forward.h"
+#include "rlk/rollout/decode_graphs.h"
 #include "rlk/rollout/page_pool.h"
 #include "rlk/rollout/scheduler.h"
 #include "rlk/rollout/sequence.h"
@@ -19,6 +20,7 @@ struct RolloutOptions {
   std::int64_t page_size = 16;
   std::int64_t num_pages = 0;  // 0: enough for max_num_seqs sequences of max_model_len
   bool prefix_cache = true;
+  bool graphs = true;  // decode steps as graphs (decode_graphs.h); of no meaning on a CPU
 };
 
 struct RolloutStats {
@@ -27,6 +29,7 @@ struct RolloutStats {
   std::int64_t num_sampled_tokens = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t num_prefix_hits = 0;  // pages
+  std::int64_t num_graph_steps = 0;  // steps whose model ran as a graph
 };
 
 class RolloutEngine {
@@ -65,7 +68,10 @@ class RolloutEngine {
   void check(const Request& request) const;
   void drop_kv();
   void build(const std::vector<ScheduledSequence>& scheduled, Batch& batch);
-  void sample_tokens(const Batch& batch, const ConstTensorView& hidden);
+  void run_model(const Batch& batch, const TensorView& last, const TensorView& logits);
+  DecodeGraphs::Addresses addresses(const Batch& batch, const TensorView& last,
+                                    const TensorView& logits) const;
+  void sample_tokens(const Batch& batch, const ConstTensorView& logits);
 
   Context& ctx_;
   RolloutOptions options_;
@@ -76,6 +82,7 @@ class RolloutEngine {
   Activations activations_;
   RolloutStats stats_;
   std::unique_ptr<Batch> batch_;
+  DecodeGraphs graphs_;
 };
 
 }  // namespace rlk

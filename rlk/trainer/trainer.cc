@@ -16,11 +16,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-template <typename T>
-ConstTensorView vector_view(const Array<T>& v) {
-  return view(v.data(), {std::ssize(v)});
-}
-
 // Rows of the hidden states that predict a response token.
 TensorView gather_rows(Context& ctx, Workspace::Frame& frame, const ConstTensorView& hidden,
                        const PackedBatch& batch) {

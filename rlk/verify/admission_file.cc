@@ -14,7 +14,7 @@
 #include "rlk/core/error.h"
 #include "rlk/io/files.h"
 #include "rlk/io/json.h"
-#include "rlk/ops/context.h"
+#include "rlk/ops/backend.h"
 #include "rlk/verify/conform.h"
 
 namespace rlk {
@@ -156,7 +156,7 @@ Admission load_or_conform(const Contract& contract, const std::vector<std::strin
   std::vector<const KernelTable*> tables;
   for (const std::string& backend : backends) {
     if (backend == reference_kernels().backend || complete(admission, backend)) continue;
-    const KernelTable& table = find_backend(backend);
+    const KernelTable& table = find_backend(backend, contract.profile);
     if (std::find(tables.begin(), tables.end(), &table) == tables.end()) tables.push_back(&table);
   }
   if (tables.empty()) return admission;
@@ -175,6 +175,21 @@ Admission load_or_conform(const Contract& contract, const std::vector<std::strin
     say(fmt::format("the admission record serves this run only: {}", e.what()));
   }
   return admission;
+}
+
+Admission admission_for(const Contract& contract, std::initializer_list<EngineKernels> engines,
+                        const Admission& trusted,
+                        const std::function<void(const std::string&)>& say) {
+  std::vector<std::string> backends;
+  for (const EngineKernels& engine : engines) {
+    for (int i = 0; i < kNumOps; ++i) {
+      const bool asks = engine.modes[i] == Mode::kStrict || engine.modes[i] == Mode::kAuto;
+      if (!asks || trusted.admitted(static_cast<Op>(i), engine.kernels.backend)) continue;
+      backends.emplace_back(engine.kernels.backend);
+      break;
+    }
+  }
+  return backends.empty() ? trusted : load_or_conform(contract, backends, say);
 }
 
 }  // namespace rlk

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "rlk/ops/admission.h"
+#include "rlk/ops/context.h"
 
 namespace rlk {
 
@@ -29,5 +31,17 @@ Admission read_admission(const std::string& path, const AdmissionKey& key);
 // process. `say` gets one line for each thing that happened.
 Admission load_or_conform(const Contract& contract, const std::vector<std::string>& backends,
                           const std::function<void(const std::string&)>& say);
+
+// An engine that is about to run: its kernels, and the modes of its operators.
+struct EngineKernels {
+  const KernelTable& kernels;
+  Modes modes;
+};
+
+// What these engines may run: `trusted` where that admits whatever they have in mode strict or
+// auto, else the record as load_or_conform finds or makes it.
+Admission admission_for(const Contract& contract, std::initializer_list<EngineKernels> engines,
+                        const Admission& trusted,
+                        const std::function<void(const std::string&)>& say);
 
 }  // namespace rlk

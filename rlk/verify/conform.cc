@@ -204,7 +204,11 @@ Admission conform(const ConformOptions& options, const ConformProgress& progress
   Admission admission(admission_key(options.contract));
   std::vector<const KernelTable*> backends = options.backends;
   if (backends.empty()) backends.push_back(&cpu_kernels());
-  for (const KernelTable* table : backends) {
+  for (const KernelTable*& table : backends) {
+    table = &on_host_memory(*table);
+    if (table->on_device) {
+      fail(ErrorCode::kUnsupported, "backend {}: it takes no tensors of the host", table->backend);
+    }
     if (!table->runs(options.contract.profile)) {
       fail(ErrorCode::kNotAvailable, "contract.profile = {}: backend {} does not run it",
            to_string(options.contract.profile), table->backend);
@@ -231,7 +235,7 @@ std::string conform_digest(const ConformOptions& options, const KernelTable& tab
   Sha256 digest;
   for (const Op op : conformance::ops_of(options)) {
     if (!conformance::has_kernel(table, op)) continue;
-    conformance::Trial trial(op, options.contract, table, options.threads, &digest);
+    conformance::Trial trial(op, options.contract, on_host_memory(table), options.threads, &digest);
     conformance::run_vectors(op, trial);
   }
   return digest.hex();

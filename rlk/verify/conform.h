@@ -25,23 +25,15 @@ using ConformProgress = std::function<void(Op)>;
 // One entry per operator and backend. A backend is admitted for an operator when all vectors give
 // the bytes and the fault row of the reference; it is refused at the first that does not, and the
 // reason names vector, output, element and both values. pack_weight has no entry: a packed layout
-// is a plan, and gemm is tried with packed weights too.
+// is a plan, and gemm is tried with packed weights too. Vectors lie in host memory; for kernels of
+// a GPU their tensors travel.
 // Errors  kNotAvailable: a backend does not run the contract's profile; kInvalidArgument:
-// options.ops
-//         is pack_weight alone.
+//         options.ops is pack_weight alone; kUnsupported: a table of a GPU that is none of
+//         gpu_kernels.
 Admission conform(const ConformOptions& options, const ConformProgress& progress = {});
 
 // SHA-256 over what `table` computes for all vectors of options.ops: the same for every build,
 // instruction set and number of threads.
 std::string conform_digest(const ConformOptions& options, const KernelTable& table);
-
-// The backends of this machine: reference, cpu.scalar, then what the CPU supports of cpu.avx2 and
-// cpu.avx512, production, and those of the build's GPUs (cuda.portable, cuda.sm90; hip.portable,
-// hip.cdna3, hip.cdna2) where there is one for them.
-std::vector<const KernelTable*> all_backends();
-// "cuda" and "hip" mean the portable one.
-// Errors  kInvalidArgument lists the names; kNotAvailable: this machine has no such instructions,
-//         or no GPU.
-const KernelTable& find_backend(std::string_view name);
 
 }  // namespace rlk

@@ -63,6 +63,15 @@ TEST(Bench, AWrongKernelIsNotTimed) {
   EXPECT_NE(to_markdown(report).find("DIFFER"), std::string::npos);
 }
 
+TEST(Bench, TimesAnotherProfileAgainstItsOwnReference) {
+  BenchOptions options = options_for(kProduct);
+  options.contract.profile = Profile::kSm90;
+  const BenchReport report = run_bench(options);
+  EXPECT_TRUE(report.bits_equal()) << report.cases[0].note;
+  EXPECT_GT(report.cases[0].ms, 0);
+  EXPECT_EQ(nlohmann::json::parse(to_json(report)).at("cases").at(0).at("profile"), "sm90");
+}
+
 TEST(Bench, EveryCaseHasANameOfItsOwn) {
   std::vector<std::string> names = bench_names({});
   EXPECT_GT(names.size(), 100u);

@@ -42,5 +42,18 @@ TEST(BenchProgram, RefusesAFilterThatMatchesNothing) {
   expect_refused(run_program({"bench", "--filter", "gemmm"}), 2, {"gemmm", "--list"});
 }
 
+TEST(BenchProgram, ListsTheCasesOfAGpuWithoutOne) {
+  const Outcome outcome = run_program({"bench", "cuda", "--list", "--filter", "^linear_logp"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            "linear_logp/bf16/4096x151936x4096\nlinear_logp_backward/bf16/4096x151936x4096\n");
+}
+
+TEST(BenchProgram, IsNotAvailableWithoutAGpu) {
+  const Outcome outcome = run_program({"bench", "cuda", "--filter", "no such case"});
+  if (outcome.exit_code == 2) GTEST_SKIP() << "a GPU is here";
+  expect_refused(outcome, 3, {"not_available", "GPU"});
+}
+
 }  // namespace
 }  // namespace rlk

@@ -58,7 +58,9 @@ TEST_F(Conform, PrintsOneDigestForAllInstructionSets) {
 
 TEST_F(Conform, NamesWhatItDoesNotKnow) {
   expect_refused(run_program({"conform", "--op", "gem"}), 2, {"gem", "gemm"});
-  expect_refused(run_program({"conform", "--backend", "cpu.sse"}), 2, {"cpu.sse", "cpu.scalar"});
+  for (const char* spelling : {"--backend", "--device"}) {
+    expect_refused(run_program({"conform", spelling, "cpu.sse"}), 2, {"cpu.sse", "cpu.scalar"});
+  }
 }
 
 TEST_F(Conform, TriesTheProfileOfAnotherChip) {

@@ -106,6 +106,7 @@ TEST_F(GenerateAndScoreInvariance, GiveTheSameBitsForEveryPlan) {
   const std::vector<json> usual = generate(kPlain);
   EXPECT_EQ(usual, generate(kPlain, {"--page-size", "1", "--threads", "1"}));
   EXPECT_EQ(usual, generate(kPlain, {"--page-size", "64", "--threads", "3"}));
+  EXPECT_EQ(usual, generate(kPlain, {"--no-graphs"}));
   EXPECT_EQ(usual, generate(kPlain, {"--max-model-len", "64"}));
 }
 

@@ -8,29 +8,23 @@
 
 #include "rlk/core/error.h"
 #include "rlk/device/device.h"
+#include "rlk/ops/backend.h"
+#include "rlk/ops/context.h"
 #include "rlk/verify/conform.h"
 
 namespace {
 
-rlk::Op find_op(std::string_view name) {
-  for (int i = 0; i < rlk::kNumOps; ++i) {
-    if (name == to_string(static_cast<rlk::Op>(i))) return static_cast<rlk::Op>(i);
-  }
-  rlk::fail(rlk::ErrorCode::kInvalidArgument, "unknown operator \"{}\"", name);
-}
-
 constexpr int kNotAvailable = 3;  // exit code: no GPU, or not the one of the profile
 
-// Profiles that run on one chip only.
-struct OfChip {
-  rlk::Profile profile;
-  std::string_view architecture;
-  const rlk::KernelTable& (*kernels)();
-};
-constexpr OfChip kOfChips[] = {
-    {rlk::Profile::kSm90, "sm_90", rlk::gpu_kernels_sm90_on_host_memory},
-    {rlk::Profile::kCdna3, "gfx942", rlk::gpu_kernels_cdna3_on_host_memory},
-    {rlk::Profile::kCdna2, "gfx90a", rlk::gpu_kernels_cdna2_on_host_memory}};
+// Whether the text names a profile.
+bool parse(std::string_view text, rlk::Profile* profile) {
+  for (const rlk::Profile known : rlk::kAllProfiles) {
+    if (text != to_string(known)) continue;
+    *profile = known;
+    return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -42,19 +36,9 @@ int main(int argc, char** argv) {
                  info.architecture, info.num_processors, info.driver, info.runtime);
     }
     rlk::ConformOptions options;
-    options.backends = {&rlk::gpu_kernels_on_host_memory()};
-    int first_op = 1;
-    for (const OfChip& chip : kOfChips) {
-      if (argc < 2 || argv[1] != std::string_view(to_string(chip.profile))) continue;
-      if (!rlk::device::list().front().architecture.starts_with(chip.architecture)) {
-        fmt::print("profile {} is for another chip\n", argv[1]);
-        return kNotAvailable;
-      }
-      options.contract.profile = chip.profile;
-      options.backends = {&chip.kernels()};
-      first_op = 2;
-    }
-    for (int i = first_op; i < argc; ++i) options.ops.push_back(find_op(argv[i]));
+    const int first_op = argc > 1 && parse(argv[1], &options.contract.profile) ? 2 : 1;
+    options.backends = {&rlk::find_backend(rlk::gpu_kernels(options.contract.profile).backend)};
+    for (int i = first_op; i < argc; ++i) options.ops.push_back(rlk::parse_op(argv[i]));
     auto last = std::chrono::steady_clock::now();
     const rlk::Admission admission = rlk::conform(options, [&](rlk::Op op) {
       const auto now = std::chrono::steady_clock::now();

@@ -8,8 +8,7 @@ namespace {
 
 TEST(EmulatedGpuInvariance, AllBlocksAndThreadsMayRunInAnyOrder) {
   const emulation::Scope scope({.wave = 64, .seed = 2});
-  const Admission admission =
-      conform({.contract = {}, .backends = {&gpu_kernels_on_host_memory()}});
+  const Admission admission = conform({.contract = {}, .backends = {&gpu_kernels()}});
   for (const AdmissionEntry& entry : admission.entries()) {
     EXPECT_TRUE(entry.admitted || entry.reason == "no kernel")
         << to_string(entry.op) << ": " << entry.reason;
@@ -21,9 +20,9 @@ TEST(EmulatedGpuInvariance, KernelsOfProfileSm90ForAnyShapeGiveTheBitsOfItsModel
   contract.profile = Profile::kSm90;
   const Admission admission =
       conform({.contract = contract,
-               .ops = {Op::gemm, Op::gemm_backward_weight, Op::attention_backward, Op::linear_logp,
-                       Op::linear_logp_backward},
-               .backends = {&gpu_kernels_sm90_on_host_memory()}});
+               .ops = {Op::gemm, Op::gemm_backward_weight, Op::attention, Op::attention_backward,
+                       Op::linear_logp, Op::linear_logp_backward},
+               .backends = {&gpu_kernels(Profile::kSm90)}});
   for (const AdmissionEntry& entry : admission.entries()) {
     EXPECT_TRUE(entry.admitted) << to_string(entry.op) << ": " << entry.reason;
   }

@@ -42,7 +42,7 @@ TEST(EmulatedGpuInvariance, BlocksAndThreadsMayRunInAnyOrder) {
   for (const std::uint64_t seed : {0, 1}) {
     const emulation::Scope scope({.wave = seed == 0 ? 32 : 64, .seed = seed});
     const Admission admission =
-        conform({.contract = {}, .ops = kQuickOps, .backends = {&gpu_kernels_on_host_memory()}});
+        conform({.contract = {}, .ops = kQuickOps, .backends = {&gpu_kernels()}});
     for (const AdmissionEntry& entry : admission.entries()) {
       EXPECT_TRUE(entry.admitted) << to_string(entry.op) << ": " << entry.reason;
     }

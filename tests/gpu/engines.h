@@ -8,15 +8,6 @@
 
 namespace rlk::test {
 
-// Every operator of the table.
-inline Admission admit_all(const KernelTable& table) {
-  Admission admission({});
-  for (int i = 0; i < kNumOps; ++i) {
-    admission.add({static_cast<Op>(i), table.backend, true, 1, ""});
-  }
-  return admission;
-}
-
 // What may be varied.
 struct EngineSetup {
   Contract contract = tiny_contract();
@@ -52,13 +43,15 @@ struct OneContext {
       : ctx(s.contract, all_ops(Mode::kStrict), s.num_threads, s.kernels, admit_all(*s.kernels)) {}
 };
 
-inline std::vector<Completion> generate(const EngineSetup& s,
-                                        const std::vector<Request>& requests) {
+inline std::vector<Completion> generate(const EngineSetup& s, const std::vector<Request>& requests,
+                                        RolloutStats* stats = nullptr) {
   OneContext one(s);
   RolloutEngine engine(one.ctx, s.config, s.rollout);
   Parameters weights = s.weights();
   engine.load_weights(weights, 0);
-  return engine.generate(requests);
+  std::vector<Completion> out = engine.generate(requests);
+  if (stats) *stats = engine.stats();
+  return out;
 }
 
 inline std::vector<std::vector<float>> scores(const EngineSetup& s,

@@ -8,8 +8,7 @@ namespace {
 using GpuConform = test::OnGpu;
 
 TEST_F(GpuConform, EveryKernelIsAdmitted) {
-  const Admission admission =
-      conform({.contract = {}, .backends = {&gpu_kernels_on_host_memory()}});
+  const Admission admission = conform({.contract = {}, .backends = {&gpu_kernels()}});
   for (const AdmissionEntry& entry : admission.entries()) {
     EXPECT_TRUE(entry.admitted || entry.reason == "no kernel")
         << to_string(entry.op) << ": " << entry.reason;
@@ -27,18 +26,18 @@ TEST_F(GpuConform, EveryKernelIsAdmittedUnderOtherContracts) {
       conform({.contract = contract,
                .ops = {Op::gemm, Op::attention, Op::attention_backward, Op::rms_norm,
                        Op::rms_norm_backward, Op::rms_norm_backward_weight, Op::merge_heads},
-               .backends = {&gpu_kernels_on_host_memory()}});
+               .backends = {&gpu_kernels()}});
   for (const AdmissionEntry& entry : admission.entries()) {
     EXPECT_TRUE(entry.admitted) << to_string(entry.op) << ": " << entry.reason;
   }
 }
 
 TEST_F(GpuConform, EveryKernelOfProfileSm90IsAdmittedOnThatChip) {
-  if (device::list()[0].architecture != "sm_90") GTEST_SKIP() << "the GPU is no sm_90";
+  if (device::selected().architecture != "sm_90") GTEST_SKIP() << "the GPU is no sm_90";
   Contract contract;
   contract.profile = Profile::kSm90;
   const Admission admission =
-      conform({.contract = contract, .backends = {&gpu_kernels_sm90_on_host_memory()}});
+      conform({.contract = contract, .backends = {&gpu_kernels(Profile::kSm90)}});
   for (const AdmissionEntry& entry : admission.entries()) {
     EXPECT_TRUE(entry.admitted || entry.reason == "no kernel")
         << to_string(entry.op) << ": " << entry.reason;

@@ -5,6 +5,7 @@
 
 #include "rlk/device/device.h"
 #include "rlk/kernels/kernel_table.h"
+#include "rlk/ops/admission.h"
 #include "tests/kernels/attention_data.h"
 
 namespace rlk::test {
@@ -18,6 +19,15 @@ class OnGpu : public testing::Test {
 };
 
 // The GPU kernels, for tensors in host memory.
-inline const KernelTable& gpu() { return gpu_kernels_on_host_memory(); }
+inline const KernelTable& gpu() { return on_host_memory(gpu_kernels()); }
+
+// Every operator of the table, without a trial.
+inline Admission admit_all(const KernelTable& table) {
+  Admission admission({});
+  for (int i = 0; i < kNumOps; ++i) {
+    admission.add({static_cast<Op>(i), table.backend, true, 1, ""});
+  }
+  return admission;
+}
 
 }  // namespace rlk::test

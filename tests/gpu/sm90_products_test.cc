@@ -16,13 +16,13 @@ class OnSm90 : public test::OnGpu {
   void SetUp() override {
     OnGpu::SetUp();
     if (IsSkipped()) return;
-    if (device::list()[0].architecture != "sm_90") GTEST_SKIP() << "the GPU is no sm_90";
+    if (device::selected().architecture != "sm_90") GTEST_SKIP() << "the GPU is no sm_90";
   }
 };
 using Sm90ProductsInvariance = OnSm90;
 using Sm90ProductsTwin = OnSm90;
 
-const KernelTable& table() { return gpu_kernels_sm90_on_host_memory(); }
+const KernelTable& table() { return on_host_memory(gpu_kernels(Profile::kSm90)); }
 
 Contract contract() {
   Contract contract;

@@ -89,7 +89,7 @@ class WholeModelInvariance : public testing::TestWithParam<Profile> {
  protected:
   void SetUp() override {
     try {
-      gpu_ = &engine_kernels(gpu_kernels().backend[0] == 'c' ? "cuda" : "hip", GetParam());
+      gpu_ = &find_backend(gpu_kernels(GetParam()).backend);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kNotAvailable) throw;
       GTEST_SKIP() << e.what();
@@ -115,6 +115,7 @@ TEST_P(WholeModelInvariance, HasTheBytesOfTheCpuWhateverTheBatches) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     EXPECT_TRUE(same_bytes(completions[i].logprobs, want.scores[i])) << "rollout and trainer";
   }
+  std::int64_t num_graph_steps = 0;
   for (const auto& [page_size, chunk, num_seqs] :
        {std::array{16, 512, 64}, std::array{64, 40, 3}, std::array{1, 200, 64}}) {
     EngineSetup cut = s;
@@ -122,8 +123,11 @@ TEST_P(WholeModelInvariance, HasTheBytesOfTheCpuWhateverTheBatches) {
     cut.rollout.max_num_batched_tokens = chunk;
     cut.rollout.max_num_seqs = num_seqs;
     Timer timer(fmt::format("GPU rollout, pages of {}, {} tokens a step", page_size, chunk));
-    expect_same(generate(cut.on(*gpu_), all), completions);
+    RolloutStats stats;
+    expect_same(generate(cut.on(*gpu_), all, &stats), completions);
+    num_graph_steps += stats.num_graph_steps;
   }
+  EXPECT_GT(num_graph_steps, 0);
   for (const std::int64_t tokens : {100000, 100}) {
     EngineSetup cut = s;
     cut.trainer.micro_batch_tokens = tokens;

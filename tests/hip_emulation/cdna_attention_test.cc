@@ -30,9 +30,7 @@ void for_each_profile(const Body& body, int kv_split = 256, std::uint64_t seed =
         {.wave = 64, .seed = seed, .profile = profile, .kernels_may_touch_host = true});
     Contract contract = test::attention_contract(128, kv_split);
     contract.profile = profile;
-    body(profile == Profile::kCdna3 ? gpu_kernels_cdna3_on_host_memory()
-                                    : gpu_kernels_cdna2_on_host_memory(),
-         contract);
+    body(on_host_memory(gpu_kernels(profile)), contract);
   }
 }
 

@@ -28,9 +28,7 @@ void for_each_profile(const Body& body, std::uint64_t seed = 0) {
     const emulation::Scope scope({.wave = 64, .seed = seed, .profile = profile});
     Contract contract;
     contract.profile = profile;
-    body(profile == Profile::kCdna3 ? gpu_kernels_cdna3_on_host_memory()
-                                    : gpu_kernels_cdna2_on_host_memory(),
-         contract);
+    body(on_host_memory(gpu_kernels(profile)), contract);
   }
 }
 
@@ -268,7 +266,7 @@ TEST(CdnaGemmTwin, AGroupOfZerosMakesPositiveZeroOfANegativeOne) {
   const emulation::Scope scope({.wave = 64, .profile = Profile::kCdna2});
   Contract contract;
   contract.profile = Profile::kCdna2;
-  const KernelTable& kernels = gpu_kernels_cdna2_on_host_memory();
+  const KernelTable& kernels = on_host_memory(gpu_kernels(Profile::kCdna2));
   const float exact = negative_zero(kernels, contract, 8, 8, 0).chain.data<float>()[0];
   const float padded = negative_zero(kernels, contract, 8, 16, 0).chain.data<float>()[0];
   EXPECT_EQ(std::bit_cast<std::uint32_t>(exact), 0x80000000u);
@@ -330,12 +328,13 @@ TEST(CdnaGemmInvariance, WindowsOfTokensGiveTheWholesBytes) {
 TEST(CdnaGemmInvariance, TilesOfEveryOrderAreTakenOnce) {
   for (const int dies : {1, 8}) {
     for (const auto& [tiles_m, tiles_n] : {std::pair(1, 1), {3, 5}, {17, 2}, {8, 9}, {23, 31}}) {
-      const gpu::cdna::TileOrder order{tiles_m, tiles_n, dies};
+      const gpu::cdna::TileOrder order{{tiles_m, tiles_n}, dies};
       std::vector<int> taken(static_cast<std::size_t>(tiles_m * tiles_n));
       for (int block = 0; block < tiles_m * tiles_n; ++block) {
         const auto place = order.place(block);
-        ASSERT_TRUE(place.m >= 0 && place.m < tiles_m && place.n >= 0 && place.n < tiles_n);
-        ++taken[static_cast<std::size_t>(place.m * tiles_n + place.n)];
+        ASSERT_TRUE(place.row >= 0 && place.row < tiles_m);
+        ASSERT_TRUE(place.column >= 0 && place.column < tiles_n);
+        ++taken[static_cast<std::size_t>(place.row * tiles_n + place.column)];
       }
       EXPECT_EQ(std::count(taken.begin(), taken.end(), 1), tiles_m * tiles_n);
     }

@@ -21,20 +21,19 @@ class HipCdnaInvariance : public testing::TestWithParam<Op> {};
 
 TEST_P(HipCdnaInvariance, Cdna3) {
   const emulation::Scope scope({.wave = 64, .seed = 21, .profile = Profile::kCdna3});
-  expect_admitted(gpu_kernels_cdna3_on_host_memory(), Profile::kCdna3, GetParam());
+  expect_admitted(gpu_kernels(Profile::kCdna3), Profile::kCdna3, GetParam());
 }
 
 TEST_P(HipCdnaInvariance, Cdna2) {
   const emulation::Scope scope({.wave = 64, .seed = 22, .profile = Profile::kCdna2});
-  expect_admitted(gpu_kernels_cdna2_on_host_memory(), Profile::kCdna2, GetParam());
+  expect_admitted(gpu_kernels(Profile::kCdna2), Profile::kCdna2, GetParam());
 }
 
 // The other chip's instruction under the same kernels.
 class HipCdnaTwin : public testing::TestWithParam<Op> {};
 TEST_P(HipCdnaTwin, TheOtherChipIsRefused) {
   const emulation::Scope scope({.wave = 64, .profile = Profile::kCdna2});
-  EXPECT_FALSE(
-      conform_one(gpu_kernels_cdna3_on_host_memory(), Profile::kCdna3, GetParam()).admitted);
+  EXPECT_FALSE(conform_one(gpu_kernels(Profile::kCdna3), Profile::kCdna3, GetParam()).admitted);
 }
 
 INSTANTIATE_TEST_SUITE_P(AllOps, HipCdnaInvariance, testing::ValuesIn(cdna_ops()), op_name);

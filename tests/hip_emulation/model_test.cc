@@ -1,6 +1,7 @@
 // A model of eight tokens, forward and backward, through every kernel of a table: the
 // log-probabilities, gradients and norm of the CPU.
 #include "rlk/kernels/gpu/gpu.h"
+#include "tests/gpu/gpu_test.h"
 #include "tests/trainer/trainer_data.h"
 
 namespace rlk::test {
@@ -10,18 +11,12 @@ std::vector<TrainSample> eight_tokens() {
   return {train_sample(2, 3, 1.0f, 41), train_sample(1, 2, -0.5f, 42, {.temperature = 0.7f})};
 }
 
-// Conformance, which the programs beside this one try, has admitted all of it.
-Admission admission_of(const KernelTable& table) {
-  Admission out(AdmissionKey{});
-  for (int i = 0; i < kNumOps; ++i) out.add({static_cast<Op>(i), table.backend, true, 1, ""});
-  return out;
-}
-
 PassResult run_on(const KernelTable& table, Profile profile) {
   TrainerSetup setup;
   setup.contract.profile = profile;
   setup.config.num_hidden_layers = 2;
-  Context ctx(setup.contract, all_ops(Mode::kStrict), 1, &table, admission_of(table));
+  // Conformance is tried by the programs beside this one.
+  Context ctx(setup.contract, all_ops(Mode::kStrict), 1, &table, admit_all(table));
   Trainer trainer(ctx, setup.config, setup.options, tiny_weights(setup.config, setup.contract), 0);
   Parameters reference = tiny_weights(setup.config, setup.contract, 8);
   trainer.set_reference(reference);
@@ -44,14 +39,14 @@ TEST(HipModelInvariance, PortableOnWavesOf32And64) {
 TEST(HipModelInvariance, Cdna3) {
   PassResult cpu = run_on(cpu_kernels(), Profile::kCdna3);
   const emulation::Scope scope({.wave = 64, .seed = 32, .profile = Profile::kCdna3});
-  PassResult result = run_on(gpu_kernels_cdna3(), Profile::kCdna3);
+  PassResult result = run_on(gpu_kernels(Profile::kCdna3), Profile::kCdna3);
   EXPECT_TRUE(same_result(result, cpu));
 }
 
 TEST(HipModelInvariance, Cdna2) {
   PassResult cpu = run_on(cpu_kernels(), Profile::kCdna2);
   const emulation::Scope scope({.wave = 64, .seed = 33, .profile = Profile::kCdna2});
-  PassResult result = run_on(gpu_kernels_cdna2(), Profile::kCdna2);
+  PassResult result = run_on(gpu_kernels(Profile::kCdna2), Profile::kCdna2);
   EXPECT_TRUE(same_result(result, cpu));
 }
 

@@ -10,12 +10,12 @@ class HipPortableInvariance : public testing::TestWithParam<Op> {};
 
 TEST_P(HipPortableInvariance, WavesOf32) {
   const emulation::Scope scope({.wave = 32, .seed = 11});
-  expect_admitted(gpu_kernels_on_host_memory(), Profile::kPortable, GetParam());
+  expect_admitted(gpu_kernels(), Profile::kPortable, GetParam());
 }
 
 TEST_P(HipPortableInvariance, WavesOf64) {
   const emulation::Scope scope({.wave = 64, .seed = 12});
-  expect_admitted(gpu_kernels_on_host_memory(), Profile::kPortable, GetParam());
+  expect_admitted(gpu_kernels(), Profile::kPortable, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(AllOps, HipPortableInvariance, testing::ValuesIn(all_but_packing()),

@@ -13,7 +13,7 @@ namespace rlk::test {
 
 inline std::vector<Isa> instruction_sets() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAllIsas) {
     if (available(isa)) isas.push_back(isa);
   }
   return isas;

@@ -30,7 +30,7 @@ inline Outcome outcome(const OpCall& run, const KernelTable& kernels, const Cont
 
 inline std::vector<Isa> isas() {
   std::vector<Isa> found;
-  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : kAllIsas) {
     if (available(isa)) found.push_back(isa);
   }
   return found;

@@ -19,7 +19,7 @@ using test::TestExec;
 
 std::vector<Isa> isas() {
   std::vector<Isa> found;
-  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : kAllIsas) {
     if (available(isa)) found.push_back(isa);
   }
   return found;

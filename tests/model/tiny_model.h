@@ -118,7 +118,7 @@ inline std::vector<std::int32_t> random_tokens(std::int64_t n, std::uint64_t see
 // The reference, and the CPU kernels of every instruction set of this machine.
 inline std::vector<const KernelTable*> backends() {
   std::vector<const KernelTable*> out{&reference_kernels()};
-  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : kAllIsas) {
     if (available(isa)) out.push_back(&cpu_kernels(isa));
   }
   return out;

@@ -2,9 +2,11 @@
 // argument.
 #include "tests/ops/c_api_test.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "rlk/device/device.h"
 #include "rlk/kernels/outputs.h"
 #include "rlk/numerics/adamw.h"
 #include "rlk/numerics/rope_table.h"
@@ -132,7 +134,7 @@ TEST(CHeader, HasTheSameStructsInCAndCpp) {
 TEST(CHeader, HasNoPaddingThatALaterFieldWouldHideIn) {
 #define ENDS_WITH(type, field) \
   EXPECT_EQ(offsetof(type, field) + sizeof(type::field), sizeof(type)) << #type;
-  ENDS_WITH(rlk_context_options, reserved)
+  ENDS_WITH(rlk_context_options, backend)
   ENDS_WITH(rlk_copy_rows_args, reserved)
   ENDS_WITH(rlk_rms_norm_args, residual_out)
   ENDS_WITH(rlk_gemm_args, segments)
@@ -206,6 +208,74 @@ TEST_F(CApi, MakesAContextAndSaysWhyNot) {
   rlk_context_destroy(context);
 }
 
+TEST_F(CApi, RunsTheBackendThatTheCallerNames) {
+  rlk_context_options options{};
+  options.struct_size = sizeof(options);
+  rlk_context* context = nullptr;
+  Tensor x = bf({2, 1, 8}, 1), w = bf({8}, 2), mine = bf({2, 1, 8}, 3), theirs = bf({2, 1, 8}, 4);
+  auto call = to_c(RmsNormArgs{mine, {}, x, w, 1e-6f});
+  EXPECT_EQ(rlk_rms_norm(c_, &call.args), RLK_OK);
+  EXPECT_STREQ(rlk_backend_name(c_), cpu_kernels().backend);
+  for (const char* name : {"cpu.scalar", "reference"}) {
+    options.backend = name;
+    ASSERT_EQ(rlk_context_create(&options, &context), RLK_OK) << rlk_last_error(nullptr);
+    EXPECT_STREQ(rlk_backend_name(context), name);
+    call.args.y = to_c(theirs);
+    EXPECT_EQ(rlk_rms_norm(context, &call.args), RLK_OK) << rlk_last_error(context);
+    EXPECT_TRUE(same_bits(mine, theirs)) << name;
+    rlk_context_destroy(context);
+  }
+  options.struct_size = offsetof(rlk_context_options, backend);  // a caller who does not know it
+  ASSERT_EQ(rlk_context_create(&options, &context), RLK_OK) << rlk_last_error(nullptr);
+  EXPECT_STREQ(rlk_backend_name(context), cpu_kernels().backend);
+  rlk_context_destroy(context);
+}
+
+TEST_F(CApi, SaysWhyABackendDoesNotRun) {
+  rlk_context_options options{};
+  options.struct_size = sizeof(options);
+  rlk_context* context = c_;
+  const auto refused = [&](const char* backend, rlk_status code, const char* named) {
+    options.backend = backend;
+    EXPECT_EQ(rlk_context_create(&options, &context), code) << backend;
+    EXPECT_EQ(context, nullptr);
+    EXPECT_NE(std::string(rlk_last_error(nullptr)).find(named), std::string::npos)
+        << rlk_last_error(nullptr);
+  };
+  refused("cudda", RLK_ERROR_INVALID_ARGUMENT, "cuda.sm90");
+  // Whoever names them runs the same trial.
+  refused("production", RLK_ERROR_NOT_ADMITTED, "production was refused: vector");
+  if (!device::list().empty()) return;
+  for (const char* name : {"cuda", "cuda.portable", "cuda.sm90", "hip", "hip.cdna3"}) {
+    refused(name, RLK_ERROR_NOT_AVAILABLE, "GPU");
+  }
+}
+
+TEST_F(CApi, GivesMemoryThatGoesWithItsContext) {
+  for (const int which : {RLK_MEMORY_TENSORS, RLK_MEMORY_SMALL}) {
+    void* data = nullptr;
+    ASSERT_EQ(rlk_memory_allocate(c_, which, 1000, &data), RLK_OK) << rlk_last_error(c_);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0u);
+    EXPECT_EQ(std::count(static_cast<char*>(data), static_cast<char*>(data) + 1000, 0), 1000);
+    EXPECT_EQ(rlk_memory_free(c_, data), RLK_OK) << rlk_last_error(c_);
+    EXPECT_EQ(rlk_memory_free(c_, data), RLK_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(rlk_last_error(c_)).find("no memory of this context"), std::string::npos);
+    ASSERT_EQ(rlk_memory_allocate(c_, which, 1000, &data), RLK_OK);  // not given back
+    ASSERT_EQ(rlk_memory_allocate(c_, which, 0, &data), RLK_OK);
+    EXPECT_EQ(data, nullptr);
+  }
+  void* data = this;
+  EXPECT_EQ(rlk_memory_allocate(c_, 2, 1, &data), RLK_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(data, nullptr);
+  EXPECT_EQ(rlk_memory_allocate(c_, RLK_MEMORY_SMALL, 1, nullptr), RLK_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(rlk_memory_allocate(nullptr, RLK_MEMORY_SMALL, 1, &data), RLK_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(rlk_memory_free(nullptr, nullptr), RLK_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(rlk_memory_free(c_, nullptr), RLK_OK);
+  EXPECT_EQ(rlk_synchronize(nullptr), RLK_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(rlk_synchronize(c_), RLK_OK);
+  EXPECT_EQ(rlk_backend_name(nullptr), nullptr);
+}
+
 TEST_F(CApi, LetsStructsGrow) {
   struct Later {
     rlk_residual_add_args known;
@@ -256,8 +326,7 @@ TEST_F(CApi, CopyRowsIsTheCppOne) {
   Tensor y = bf({5, 9}, 1), x = bf({3, 9}, 2);
   const std::vector<std::int64_t> from{2, -1, 2}, to{0, 4, 1};
   same(copy_rows, rlk_copy_rows,
-       CopyRowsArgs{y, x, view(from.data(), {3}), view(to.data(), {3}), true},
-       {"y", "from", "to"});
+       CopyRowsArgs{y, x, view(from.data(), {3}), view(to.data(), {3}), true}, {"y", "from", "to"});
 }
 
 TEST_F(CApi, ResidualAddIsTheCppOne) {
@@ -437,11 +506,8 @@ TEST_F(CApi, LinearLogpIsTheCppOne) {
   EXPECT_TRUE(same_bits(d_hidden, d_hidden_c));
   EXPECT_TRUE(same_bits(dw, dw_c));
   EXPECT_TRUE(same_bits(chain, chain_c));
-  survives(
-      [&](const rlk_linear_logp_backward_args& a) {
-        return rlk_linear_logp_backward(c_, &a);
-      },
-      back_call, {"g_entropy", "cu_seqlens"});
+  survives([&](const rlk_linear_logp_backward_args& a) { return rlk_linear_logp_backward(c_, &a); },
+           back_call, {"g_entropy", "cu_seqlens"});
   rlk_packed_weight* packed = nullptr;  // of the head, not of its transpose
   ASSERT_EQ(rlk_packed_weight_create(c_, &packed), RLK_OK);
   rlk_pack_weight_args pack{sizeof(pack), packed, to_c(head)};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "rlk/verify/conform.h"
+#include "tests/verify/golden_digests.h"
 
 namespace rlk {
 namespace {
@@ -40,16 +41,26 @@ TEST(Profiles, CpuHasTheBitsOfCdna2) { expect_admitted(options_of(Profile::kCdna
 TEST(Profiles, EveryInstructionSetHasTheBits) {
   ConformOptions options = options_of(Profile::kCdna2, {Op::gemm_backward_weight, Op::attention});
   options.backends.clear();
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAllIsas) {
     if (available(isa)) options.backends.push_back(&cpu_kernels(isa));
   }
   expect_admitted(options);
 }
 
+// All operators; profile portable is in conform_test.
+TEST(ProfilesInvariance, TheCpuHasTheGoldenDigestOfEach) {
+  for (const Profile profile : kAllProfiles) {
+    if (profile == Profile::kPortable) continue;
+    ConformOptions options;
+    options.contract.profile = profile;
+    EXPECT_EQ(conform_digest(options, cpu_kernels()), test::golden_digest(profile))
+        << to_string(profile);
+  }
+}
+
 TEST(ProfilesTwin, EachHasItsOwnBits) {
   std::vector<std::string> digests;
-  for (const Profile profile :
-       {Profile::kPortable, Profile::kSm90, Profile::kCdna3, Profile::kCdna2}) {
+  for (const Profile profile : kAllProfiles) {
     const ConformOptions options = options_of(profile, {Op::gemm_backward_weight});
     digests.push_back(conform_digest(options, cpu_kernels()));
     for (std::size_t i = 0; i + 1 < digests.size(); ++i) EXPECT_NE(digests[i], digests.back());

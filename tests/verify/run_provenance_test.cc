@@ -57,7 +57,7 @@ class RunProvenance : public testing::Test {
   }
 
   RunResult run(const std::string& name, const std::vector<std::string>& overrides,
-                const Admission* admission = nullptr) const {
+                const Admission& admission = Admission::own_kernels()) const {
     RunOptions options;
     options.out = folder_.file(name);
     options.admission = admission;
@@ -138,11 +138,11 @@ TEST_F(RunProvenance, ARefusedKernelStopsStrictAndMakesAutoFallBack) {
   for (int i = 0; i < kNumOps; ++i) admission.add({static_cast<Op>(i), backend, true, 1, ""});
   admission.add({Op::swiglu, backend, false, 1, "y[0, 0] is 1"});
   expect_error(ErrorCode::kNotAdmitted, {"swiglu", backend, "y[0, 0] is 1"},
-               [&] { run("refused", {}, &admission); });
+               [&] { run("refused", {}, admission); });
   EXPECT_FALSE(std::filesystem::exists(folder_.file("refused")));
   const std::vector<std::string> automatic = {R"(modes.rollout={"swiglu": "auto"})",
                                               R"(modes.trainer={"swiglu": "auto"})"};
-  const RunResult fallback = run("fallback", automatic, &admission);
+  const RunResult fallback = run("fallback", automatic, admission);
   EXPECT_EQ(fallback.summary.unadmitted_ops,
             (std::vector<std::string>{"rollout.swiglu", "trainer.swiglu"}));
   const std::vector<ProvenanceRow> rows = db("fallback").provenance_totals();

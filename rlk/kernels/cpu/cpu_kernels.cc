@@ -1,5 +1,6 @@
 // The tables of the CPU backend, and the choice between them.
 #include "rlk/core/error.h"
+#include "rlk/core/instruction_sets.h"
 #include "rlk/kernels/cpu/table.h"
 
 namespace rlk {
@@ -8,7 +9,7 @@ namespace {
 template <Isa I>
 KernelTable make_table(const char* backend) {
   return {.backend = backend,
-          .profiles = 0xf,  // by the models of numerics/mma
+          .profiles = kEveryProfile,  // by the models of numerics/mma
 #define RLK_OP(name, Args) .name = &cpu::name<I>,
           RLK_OPS(RLK_OP)
 #undef RLK_OP
@@ -17,20 +18,11 @@ KernelTable make_table(const char* backend) {
 
 }  // namespace
 
-// The compiler's run-time check includes that the operating system saves the registers.
 bool available(Isa isa) {
   switch (isa) {
     case Isa::kScalar: return true;
-#if defined(__x86_64__)
-    case Isa::kAvx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    case Isa::kAvx512:
-      return available(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
-             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512vl");
-#else
-    case Isa::kAvx2:
-    case Isa::kAvx512: return false;
-#endif
+    case Isa::kAvx2: return has_avx2();
+    case Isa::kAvx512: return has_avx512();
   }
   return false;
 }

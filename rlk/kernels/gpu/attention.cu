@@ -4,6 +4,7 @@
 
 #include "rlk/kernels/gpu/attention_tile.h"
 #include "rlk/kernels/gpu/elements.h"
+#include "rlk/kernels/gpu/kv_rows.h"
 #include "rlk/kernels/gpu/table.h"
 #include "rlk/kernels/reference/softmax_scale.h"
 #include "rlk/numerics/math.h"
@@ -56,10 +57,8 @@ struct Problem {
   }
 };
 
-RLK_DEVICE float larger(float a, float b) { return a < b ? b : a; }
-
 // One query of one head, of those a thread has a part of.
-struct Query {
+struct OwnQuery {
   std::int64_t token;
   std::int64_t head;
   std::int64_t visible;  // keys; 0: there is no such query, or it is an error
@@ -82,7 +81,7 @@ struct AttentionBlock {
   float* slice;           // [kSliceFloats]
   std::int64_t* kv_rows;  // [kv_block], of the block's keys
   float* terms;           // [kQueries][kv_block], scores, then rounded terms
-  Query query[kRows];
+  OwnQuery query[kRows];
   bool in_range[kRows];  // every m' was
 
   // Of one split.
@@ -197,22 +196,6 @@ struct AttentionBlock {
   }
 };
 
-// m1, l1, o1 = both; the weights of the old and the new o.
-struct MergeWeights {
-  float a1, a2;
-};
-RLK_DEVICE MergeWeights merge(float* m1, float* l1, float m2, float l2) {
-  const float m = larger(*m1, m2);
-  const MergeWeights w{exp2p(*m1 - m), exp2p(m2 - m)};
-  *m1 = m;
-  *l1 = numerics::fma(*l1, w.a1, l2 * w.a2);
-  return w;
-}
-
-RLK_DEVICE float lse_of(float l, float m) {
-  return numerics::fma(numerics::log(l), numerics::kLog2E, m);
-}
-
 template <typename T, int kRows, int kColumns>
 RLK_KERNEL(kAttentionThreads)
 attention_kernel(Problem<T> p, bool scratch_is_shared, std::int64_t tile_bound) {
@@ -257,7 +240,7 @@ attention_kernel(Problem<T> p, bool scratch_is_shared, std::int64_t tile_bound) 
     }
   }
   for (int i = 0; i < kRows; ++i) {
-    const Query& query = block.query[i];
+    const OwnQuery& query = block.query[i];
     if (first >= query.visible) continue;
     const std::int64_t row = query.token * p.heads + query.head;
     float* const partial = p.partial.data != nullptr ? p.partial.at(block_z(), row) : nullptr;
@@ -355,8 +338,6 @@ void attention(Exec& exec, const AttentionArgs& args) {
   const std::int64_t kv_heads = args.kv.k.shape(1);
   const std::int64_t d = args.q.shape(2);
   const std::int64_t num_seqs = args.kv_lens.shape(0);
-  const std::int64_t max_keys =
-      args.kv.block_table ? args.kv.block_table.shape(1) * args.kv.page_size : args.kv.k.shape(0);
   with_storage(args.q.dtype, [&]<typename T>() {
     Problem<T> p{};
     p.y = ref<T>(args.y);
@@ -377,7 +358,7 @@ void attention(Exec& exec, const AttentionArgs& args) {
     p.c = reference::log2e_over_sqrt(d);
     p.partial = {nullptr, args.q.shape(0) * heads, d};
     p.fault = exec.gpu->fault();
-    const std::int64_t max_splits = ceil_div(max_keys, p.kv_split);
+    const std::int64_t max_splits = ceil_div(max_keys(args.kv), p.kv_split);
     with_head_dim(d, [&]<int kColumns>() {
       // Tiles of 32 rows, unless most would stay empty or do not fit into shared memory.
       const bool few = args.q.shape(0) * p.group <= 16 * num_seqs;

@@ -3,8 +3,8 @@
 // products columns x + 16 c, of vectors over d the elements x + 16 c.
 #pragma once
 
-#include "rlk/kernels/gpu/views.h"
-#include "rlk/numerics/ieee.h"
+#include "rlk/kernels/gpu/elements.h"
+#include "rlk/numerics/math.h"
 
 namespace rlk::gpu {
 
@@ -61,6 +61,37 @@ RLK_DEVICE SequenceTile find_tile(const TileMap& map, std::int64_t number) {
     }
   }
   return tile_of_sequence(map, low, number);
+}
+
+// Row r of a tile of rows (token, head of the KV head's group), tokens first.
+struct Query {
+  std::int64_t token;
+  std::int64_t head;
+  int visible;  // keys; at most 0: there is no such row, or it sees no key
+  bool live;    // there is such a row
+};
+RLK_DEVICE Query query_of(const SequenceTile& tile, std::int64_t group, std::int64_t kv_head,
+                          int kv_len, int r) {
+  if (r >= tile.num_rows) return {0, 0, 0, false};
+  const std::int64_t token = divide(tile.first + r, group);
+  return {tile.begin + token, kv_head * group + (tile.first + r - token * group),
+          kv_len - static_cast<int>(tile.end - tile.begin - 1 - token), true};
+}
+
+// m1, l1 = both; the weights of the old and the new o.
+struct MergeWeights {
+  float a1, a2;
+};
+RLK_DEVICE MergeWeights merge(float* m1, float* l1, float m2, float l2) {
+  const float m = larger(*m1, m2);
+  const MergeWeights w{numerics::exp2p(*m1 - m), numerics::exp2p(m2 - m)};
+  *m1 = m;
+  *l1 = numerics::fma(*l1, w.a1, l2 * w.a2);
+  return w;
+}
+
+RLK_DEVICE float lse_of(float l, float m) {
+  return numerics::fma(numerics::log(l), numerics::kLog2E, m);
 }
 
 // acc[i][c] = chain over x in [0, d) of row i by column c: rows lie in shared memory, `stride`
@@ -130,10 +161,7 @@ RLK_DEVICE void weighted_sum(const float* weights, std::int64_t stride, int coun
 
 // The operation over the 16 threads of a row.
 RLK_DEVICE float row_max(float x) {
-  for (int mask = 1; mask < 16; mask *= 2) {
-    const float other = shuffle_xor(x, mask);
-    x = x < other ? other : x;
-  }
+  for (int mask = 1; mask < 16; mask *= 2) x = larger(x, shuffle_xor(x, mask));
   return x;
 }
 RLK_DEVICE float row_tree(float lane) {  // neighbour tree of 16 lanes

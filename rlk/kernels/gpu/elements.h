@@ -8,7 +8,10 @@ namespace rlk::gpu {
 inline constexpr int kWidth = 8;
 inline constexpr int kElementThreads = 256;
 
-inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+template <typename A, typename B>
+RLK_HD constexpr auto ceil_div(A a, B b) {
+  return (a + b - 1) / b;
+}
 
 // For 32-bit numbers the division of 32 bits, which is much faster on a GPU.
 RLK_HD inline std::int64_t divide(std::int64_t a, std::int64_t b) {

@@ -1,22 +1,15 @@
 #include "rlk/kernels/gemm.h"
 
 #include "rlk/kernels/gpu/elements.h"
+#include "rlk/kernels/gpu/gemm_shape.h"
 #include "rlk/kernels/gpu/table.h"
 #include "rlk/kernels/gpu/tile.h"
 #include "rlk/kernels/gpu/token_runs.h"
 #include "rlk/kernels/gpu/token_sum.h"
 #include "rlk/kernels/gpu/trees.h"
-#include "rlk/numerics/sums.h"
 
 namespace rlk::gpu {
 namespace {
-
-struct GemmShape {
-  std::int64_t m, n, k;
-  std::int64_t segments[3];
-  int leaves;
-  bool f32_out;
-};
 
 // A matrix [M, N] of bf16 or f32 numbers.
 struct Output {
@@ -112,16 +105,14 @@ gemm_backward_weight_kernel(Ref<float> dw, Ref<float> chain, Operand<T> dy, Oper
     for (int j = 0; j < Tile::kColumns; ++j) acc[r][j] = 0.0f;
   }
   for_each([&](std::int64_t n, std::int64_t k, float& sum) { sum = chain(n, k); });
-  runs.for_each<1>(
-      [&](std::int64_t first, std::int64_t stop, std::int64_t) {
-        Tile::chain(dy, n0, x, k0, first, stop, shared, acc);
-      },
-      [&] {
-        for_each([&](std::int64_t n, std::int64_t k, float& sum) {
-          dw(n, k) = dw(n, k) + sum;
-          sum = 0.0f;
-        });
-      });
+  runs.for_each<1>([&](std::int64_t first, std::int64_t stop,
+                       std::int64_t) { Tile::chain(dy, n0, x, k0, first, stop, shared, acc); },
+                   [&] {
+                     for_each([&](std::int64_t n, std::int64_t k, float& sum) {
+                       dw(n, k) = dw(n, k) + sum;
+                       sum = 0.0f;
+                     });
+                   });
   for_each([&](std::int64_t n, std::int64_t k, float& sum) { chain(n, k) = sum; });
 }
 
@@ -137,7 +128,7 @@ bias_backward_kernel(Ref<float> dbias, Ref<const T> dy, Ref<const std::int32_t> 
 template <typename T, typename Tile, int kLevels>
 void run_gemm(Exec& exec, const GemmArgs& args, const GemmShape& shape) {
   Output c;
-  if (shape.f32_out) {
+  if (shape.c_is_f32) {
     c.f32_out = ref<float>(args.c);
   } else {
     c.bf16_out = ref<bf16>(args.c);
@@ -166,10 +157,7 @@ void pack_weight(Exec&, const PackWeightArgs& args) {
 }
 
 void gemm(Exec& exec, const GemmArgs& args) {
-  const GemmShape shape{
-      args.c.shape(0),      args.c.shape(1),
-      args.a.shape(1),      {args.segments[0], args.segments[1], args.segments[2]},
-      exec.contract.leaves, args.c.dtype == DType::kF32};
+  const GemmShape shape = GemmShape::of(exec, args);
   with_storage(args.a.dtype, [&]<typename T>() {
     if (shape.m <= 64) {
       run_gemm<T, SmallTile>(exec, args, shape);

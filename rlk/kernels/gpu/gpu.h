@@ -10,6 +10,7 @@
 //   shuffle_xor(x, mask)                 x of thread() ^ mask, mask below 32, on waves of 64 below
 //                                        64; by whole warps only
 //   bf16_pair(low, high)                 two numbers rounded to bf16
+//   smaller(a, b), larger(a, b)          a where they are equal, or one is NaN
 //   atomic_min, atomic_max, atomic_add   integers only: their order cannot be seen
 //   launch(exec, grid, threads, shared_bytes, kernel, arguments...)
 #pragma once
@@ -83,17 +84,10 @@ void launch(Exec& exec, const Grid& grid, int threads, std::size_t shared_bytes,
   RLK_ASSERT(grid.x < (std::int64_t{1} << 31) && grid.y < 65536 && grid.z < 65536);
   const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
                     static_cast<unsigned>(grid.z));
-  auto result = RLK_GPU(Success);
-  if (shared_bytes > 48 * 1024) {
-    result = RLK_GPU(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),
-                                       RLK_GPU(FuncAttributeMaxDynamicSharedMemorySize),
-                                       static_cast<int>(shared_bytes));
-  }
-  if (result == RLK_GPU(Success)) {
-    const auto stream = static_cast<RLK_GPU(Stream_t)>(exec.gpu->stream().native());
-    kernel<<<blocks, static_cast<unsigned>(threads), shared_bytes, stream>>>(arguments...);
-    result = RLK_GPU(GetLastError)();
-  }
+  device::allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
+  const auto stream = static_cast<RLK_GPU(Stream_t)>(exec.gpu->stream().native());
+  kernel<<<blocks, static_cast<unsigned>(threads), shared_bytes, stream>>>(arguments...);
+  const auto result = RLK_GPU(GetLastError)();
   if (result != RLK_GPU(Success)) {
     fail(ErrorCode::kNotAvailable,
          "GPU: a launch of {} x {} x {} blocks of {} threads with {} bytes failed: {}", grid.x,
@@ -110,6 +104,9 @@ void launch(Exec& exec, const Grid& grid, int threads, std::size_t shared_bytes,
 #endif
 
 namespace rlk::gpu {
+
+RLK_HD inline float smaller(float a, float b) { return b < a ? b : a; }
+RLK_HD inline float larger(float a, float b) { return a < b ? b : a; }
 
 // Two numbers that are not NaN as bf16, rounded to nearest even, `low` in the low half.
 RLK_HD inline std::uint32_t bf16_pair(float low, float high) {

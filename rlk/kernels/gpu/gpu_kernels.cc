@@ -1,14 +1,16 @@
-// The table of the GPU backend.
+// The table of profile portable.
+#include "rlk/kernels/gpu/gpu_kernels.h"
+
 #include "rlk/kernels/gpu/call.h"
 #include "rlk/kernels/gpu/table.h"
 
-namespace rlk {
-const KernelTable& gpu_kernels() {
+namespace rlk::gpu {
+
+const KernelTable& portable_kernels() {
   static const KernelTable kTable = [] {
-    KernelTable table;
-    table.backend = gpu::kBackend;
+    KernelTable table = kPortableBackend;
     table.on_device = true;
-#define RLK_OP(name, Args) table.name = &gpu::call<&gpu::name, Args>;
+#define RLK_OP(name, Args) table.name = &call<&gpu::name, Args>;
     RLK_GPU_OPS(RLK_OP)
 #undef RLK_OP
     return table;
@@ -16,4 +18,4 @@ const KernelTable& gpu_kernels() {
   return kTable;
 }
 
-}  // namespace rlk
+}  // namespace rlk::gpu

@@ -1,4 +1,4 @@
-// The operators that have a GPU kernel.
+// The operators that have a GPU kernel, and the GPU backends.
 #pragma once
 
 #include "rlk/kernels/kernel_table.h"
@@ -50,13 +50,31 @@
 
 namespace rlk::gpu {
 
+// Every backend without its kernels, and its table; the same where the build has no kernels of it.
 #if defined(__HIP_PLATFORM_AMD__)
-inline constexpr const char* kBackend = "hip.portable";
+inline constexpr KernelTable kPortableBackend = {.backend = "hip.portable"};
 #else
-inline constexpr const char* kBackend = "cuda.portable";
+inline constexpr KernelTable kPortableBackend = {.backend = "cuda.portable"};
 #endif
-inline constexpr const char* kBackendSm90 = "cuda.sm90";
-inline constexpr const char* kBackendCdna3 = "hip.cdna3";
-inline constexpr const char* kBackendCdna2 = "hip.cdna2";
+inline constexpr KernelTable kSm90Backend = {
+    .backend = "cuda.sm90", .profiles = only(Profile::kSm90), .architecture = "sm_90"};
+inline constexpr KernelTable kCdna3Backend = {
+    .backend = "hip.cdna3", .profiles = only(Profile::kCdna3), .architecture = "gfx942"};
+inline constexpr KernelTable kCdna2Backend = {
+    .backend = "hip.cdna2", .profiles = only(Profile::kCdna2), .architecture = "gfx90a"};
+
+const KernelTable& portable_kernels();
+const KernelTable& sm90_kernels();
+const KernelTable& cdna3_kernels();
+const KernelTable& cdna2_kernels();
+
+// The same backend with the kernels of another: what a table that replaces some starts from.
+inline KernelTable with_kernels_of(const KernelTable& kernels, const KernelTable& backend) {
+  KernelTable table = kernels;
+  table.backend = backend.backend;
+  table.profiles = backend.profiles;
+  table.architecture = backend.architecture;
+  return table;
+}
 
 }  // namespace rlk::gpu

@@ -97,8 +97,7 @@ device::Queue& shared_queue() {
   return queue;
 }
 
-template <typename Args, void (*KernelTable::*field)(Exec&, const Args&),
-          const KernelTable& (*kernels)()>
+template <typename Args, void (*KernelTable::*field)(Exec&, const Args&), Profile profile>
 void call_on_device(Exec& exec, const Args& host_args) {
   Args args = host_args;
   std::vector<ConstTensorView> grads;
@@ -117,44 +116,33 @@ void call_on_device(Exec& exec, const Args& host_args) {
     if (t) t.data = const_cast<void*>(regions.on_device(t.data));
   });
   Exec device_exec{exec.pool, exec.workspace, exec.contract, exec.fault, &queue};
-  (kernels().*field)(device_exec, args);
+  (gpu_kernels(profile).*field)(device_exec, args);
   regions.copy_to_host(queue);
 }
 
-template <const KernelTable& (*kernels)()>
-KernelTable on_host_memory() {
-  KernelTable table;
-  table.backend = kernels().backend;
-  table.profiles = kernels().profiles;
-#define RLK_OP(name, Args)                                           \
-  if (kernels().name != nullptr) {                                   \
-    table.name = &call_on_device<Args, &KernelTable::name, kernels>; \
-  }
-  RLK_GPU_OPS(RLK_OP)
+template <Profile profile>
+const KernelTable& partner() {
+  static const KernelTable kTable = [] {
+    KernelTable table = gpu_kernels(profile);
+    table.on_device = false;
+#define RLK_OP(name, Args) \
+  if (table.name) table.name = &call_on_device<Args, &KernelTable::name, profile>;
+    RLK_GPU_OPS(RLK_OP)
 #undef RLK_OP
-  return table;
+    return table;
+  }();
+  return kTable;
 }
 
 }  // namespace
 
-const KernelTable& gpu_kernels_on_host_memory() {
-  static const KernelTable kTable = on_host_memory<gpu_kernels>();
-  return kTable;
-}
-
-const KernelTable& gpu_kernels_sm90_on_host_memory() {
-  static const KernelTable kTable = on_host_memory<gpu_kernels_sm90>();
-  return kTable;
-}
-
-const KernelTable& gpu_kernels_cdna3_on_host_memory() {
-  static const KernelTable kTable = on_host_memory<gpu_kernels_cdna3>();
-  return kTable;
-}
-
-const KernelTable& gpu_kernels_cdna2_on_host_memory() {
-  static const KernelTable kTable = on_host_memory<gpu_kernels_cdna2>();
-  return kTable;
+const KernelTable& on_host_memory(const KernelTable& kernels) {
+  const auto of = [&](Profile profile) { return &kernels == &gpu_kernels(profile); };
+  if (of(Profile::kPortable)) return partner<Profile::kPortable>();
+  if (of(Profile::kSm90)) return partner<Profile::kSm90>();
+  if (of(Profile::kCdna3)) return partner<Profile::kCdna3>();
+  if (of(Profile::kCdna2)) return partner<Profile::kCdna2>();
+  return kernels;
 }
 
 }  // namespace rlk

@@ -7,6 +7,11 @@
 
 namespace rlk::gpu {
 
+// No sequence has more keys.
+inline std::int64_t max_keys(const KvView& kv) {
+  return kv.block_table ? kv.block_table.shape(1) * kv.page_size : kv.k.shape(0);
+}
+
 struct KvRows {
   Ref<const std::int32_t> block_table;  // absent: packed
   Ref<const std::int32_t> kv_start;

@@ -184,8 +184,7 @@ RLK_DEVICE LogSumExp read_state(const Ref<const std::int32_t>& state, std::int64
   for (int k = 0; k < 4; ++k) {
     const auto low = static_cast<std::uint32_t>(state(t, 2 + 2 * k));
     const auto high = static_cast<std::uint32_t>(state(t, 3 + 2 * k));
-    sum.s[static_cast<std::size_t>(k)] =
-        static_cast<std::int64_t>(std::uint64_t{high} << 32 | low);
+    sum.s[static_cast<std::size_t>(k)] = static_cast<std::int64_t>(std::uint64_t{high} << 32 | low);
   }
   sum.any = sum.s[0] != 0;  // the term of z_max is there
   return sum;

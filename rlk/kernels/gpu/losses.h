@@ -7,9 +7,6 @@
 
 namespace rlk::gpu {
 
-RLK_DEVICE float smaller(float a, float b) { return b < a ? b : a; }
-RLK_DEVICE float larger(float a, float b) { return a < b ? b : a; }
-
 struct KlTerm {
   float value;
   float slope;

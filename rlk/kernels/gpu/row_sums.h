@@ -91,7 +91,8 @@ class ThreadSums {
       const float z = logit[j] * scale_;
       const float t = rounded(z);
       const float whole = t - numerics::kRoundMagic;
-      const float f = numerics::fma(z, 0x1.4ae0cp-26f, numerics::fma(z, numerics::kLog2E, -whole));
+      const float f =
+          numerics::fma(z, numerics::kLog2ELow, numerics::fma(z, numerics::kLog2E, -whole));
       const float power = numerics::exp2m(f);
       // power is in [1/2, 2), so 2^24 * power is its significand, once or twice.
       const std::uint32_t u = std::bit_cast<std::uint32_t>(power);

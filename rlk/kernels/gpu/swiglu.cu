@@ -9,17 +9,6 @@
 namespace rlk::gpu {
 namespace {
 
-// exp(x) / 2^n of numerics::exp.
-RLK_DEVICE float exp_reduced(float x, float n) {
-  const float r1 = numerics::fma(n, -numerics::kLn2High, x);
-  const float s = 1.0f + r1;
-  const float w = numerics::fma(n, numerics::kLn2Excess, r1 - (s - 1.0f));
-  const float r = numerics::fma(n, numerics::kLn2Excess, r1);
-  const float q = numerics::horner(r, 0x1.6a23dp-10f, 0x1.123a2p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f,
-                                   0x1.fffffcp-2f);
-  return s + numerics::fma(q, r * r, w);
-}
-
 // The sigmoids of a pack. Where |x| <= 87, numerics::exp(-x) has no special case and a normal
 // result, so its scaling by 2^n is exact and can be an addition to the exponent: the same bits.
 RLK_DEVICE void sigmoids(const float (&x)[kWidth], float (&s)[kWidth]) {
@@ -33,7 +22,7 @@ RLK_DEVICE void sigmoids(const float (&x)[kWidth], float (&s)[kWidth]) {
   RLK_UNROLL
   for (int i = 0; i < kWidth; ++i) {
     const float t = numerics::fma(-x[i], numerics::kLog2E, numerics::kRoundMagic);
-    const float y = exp_reduced(-x[i], t - numerics::kRoundMagic);
+    const float y = numerics::exp_reduced(-x[i], t - numerics::kRoundMagic);
     // The low bits of t are n.
     const float e = std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) +
                                          (std::bit_cast<std::uint32_t>(t) << 23));

@@ -46,6 +46,15 @@ RLK_HD float round_to(float x) {
   return load(stored);
 }
 
+// Number i of an array of f32 or else bf16 numbers.
+RLK_HD inline void store_at(void* data, bool is_f32, std::int64_t i, float x) {
+  if (is_f32) {
+    store(static_cast<float*>(data)[i], x);
+  } else {
+    store(static_cast<bf16*>(data)[i], x);
+  }
+}
+
 // Calls body.operator()<T>() with the storage type of the call.
 template <typename Body>
 void with_storage(DType dtype, const Body& body) {

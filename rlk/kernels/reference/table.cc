@@ -4,7 +4,7 @@ namespace rlk {
 
 const KernelTable& reference_kernels() {
   static constexpr KernelTable kTable = {.backend = "reference",
-                                         .profiles = 0xf,  // by the models of numerics/mma
+                                         .profiles = kEveryProfile,  // models of numerics/mma
 #define RLK_OP(name, Args) .name = &reference::name,
                                          RLK_OPS(RLK_OP)
 #undef RLK_OP

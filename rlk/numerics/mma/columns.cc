@@ -3,6 +3,7 @@
 #include <array>
 
 #include "rlk/core/error.h"
+#include "rlk/core/instruction_sets.h"
 #include "rlk/numerics/mma/mac.h"
 
 namespace rlk::numerics::mma {
@@ -35,14 +36,8 @@ constexpr ColumnsIsa kScalar = {"scalar", kScalarPanel, scalar_chains<Mac>};
 std::vector<const ColumnsIsa*> usable(const ColumnsIsa& avx512, const ColumnsIsa& avx2,
                                       const ColumnsIsa& scalar) {
   std::vector<const ColumnsIsa*> all;
-#if defined(__x86_64__)
-  const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    all.push_back(&avx512);
-  }
-  if (has_avx2 && __builtin_cpu_supports("fma")) all.push_back(&avx2);
-#endif
+  if (has_avx512()) all.push_back(&avx512);
+  if (has_avx2()) all.push_back(&avx2);
   all.push_back(&scalar);
   return all;
 }

@@ -132,7 +132,7 @@ void launch(Exec& exec, const Grid& grid, int threads, std::size_t shared_bytes,
   if (grid.empty()) return;
   RLK_ASSERT(grid.x < (std::int64_t{1} << 31) && grid.y < 65536 && grid.z < 65536);
   const auto stream = static_cast<emulatedStream_t>(exec.gpu->stream().native());
-  emulation::enqueue(stream, [=, values = std::tuple<P...>(arguments...)] {
+  const auto result = emulation::enqueue(stream, [=, values = std::tuple<P...>(arguments...)] {
     emulation::run({{grid.x, grid.y, grid.z},
                     threads,
                     shared_bytes,
@@ -141,6 +141,9 @@ void launch(Exec& exec, const Grid& grid, int threads, std::size_t shared_bytes,
                     sizeof values,
                     &emulation::invoke<P...>});
   });
+  if (result != emulatedSuccess) {
+    fail(ErrorCode::kNotAvailable, "GPU: a launch failed: {}", emulatedGetErrorString(result));
+  }
 }
 
 }  // namespace rlk::gpu

@@ -1,14 +1,30 @@
 // The functions of a GPU runtime that rlk/device uses, for a device that exists in this process
 // only: "device memory" is host memory, and a stream does its work at once.
+//
+// While a thread captures a stream, what cudaStreamCaptureModeThreadLocal refuses is refused, and
+// ends the capture: waiting, allocating, freeing, copies from and to memory that is not pinned.
+// Work for another stream, which a GPU would do at once, is refused too: here it is always a
+// mistake. A captured launch keeps its arguments; a captured copy reads its memory when the graph
+// is launched.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 #define RLK_GPU(name) emulated##name
 
-enum emulatedError_t { emulatedSuccess = 0, emulatedErrorMemoryAllocation = 2 };
+// Numbered as in CUDA.
+enum emulatedError_t {
+  emulatedSuccess = 0,
+  emulatedErrorMemoryAllocation = 2,
+  emulatedErrorIllegalState = 401,
+  emulatedErrorStreamCaptureUnsupported = 900,
+  emulatedErrorStreamCaptureInvalidated = 901,
+  emulatedErrorCapturedEvent = 907,
+};
 enum emulatedMemcpyKind { emulatedMemcpyDefault };
+enum emulatedFuncAttribute { emulatedFuncAttributeMaxDynamicSharedMemorySize };
 constexpr unsigned emulatedStreamNonBlocking = 1;
 constexpr unsigned emulatedMemAttachGlobal = 1;
 constexpr unsigned emulatedHostAllocDefault = 0;
@@ -31,6 +47,8 @@ emulatedError_t emulatedSetDevice(int device);
 emulatedError_t emulatedDriverGetVersion(int* version);
 emulatedError_t emulatedRuntimeGetVersion(int* version);
 emulatedError_t emulatedGetDeviceProperties(emulatedDeviceProp* properties, int device);
+emulatedError_t emulatedFuncSetAttribute(const void* kernel, emulatedFuncAttribute attribute,
+                                         int value);
 emulatedError_t emulatedStreamCreateWithFlags(emulatedStream_t* stream, unsigned flags);
 emulatedError_t emulatedStreamDestroy(emulatedStream_t stream);
 emulatedError_t emulatedStreamSynchronize(emulatedStream_t stream);
@@ -61,6 +79,15 @@ emulatedError_t emulatedGraphLaunch(emulatedGraphExec_t executable, emulatedStre
 namespace rlk::emulation {
 
 // Does the work, or records it where the stream is being captured.
-void enqueue(emulatedStream_t stream, std::function<void()> work);
+emulatedError_t enqueue(emulatedStream_t stream, std::function<void()> work);
+
+// How often a stream was given something to do: a launch, a copy, a fill, or a graph as a whole.
+std::int64_t num_given();
+
+// The limit of a kernel's dynamic shared memory that was set last; 0: none.
+int shared_memory_limit(const void* kernel);
+
+// The thread's next capture will be invalid from its first work on.
+void spoil_next_capture();
 
 }  // namespace rlk::emulation

@@ -1,6 +1,6 @@
 // Profile sm90 on the emulator: mma.sync by its model, and for every shape the kernels that are
 // made of it alone.
-#include "rlk/kernels/gpu/sm90/attention_backward.h"
+#include "rlk/kernels/gpu/sm90/attention.h"
 #include "rlk/kernels/gpu/sm90/gemm.h"
 #include "rlk/kernels/gpu/sm90/linear_logp_tiles.h"
 #include "rlk/kernels/gpu/sm90/mma_sync.h"
@@ -61,8 +61,8 @@ bool linear_logp_backward_has_tiles(const Exec&, const LinearLogpBackwardArgs&) 
 void linear_logp_tiles(Exec&, const LinearLogpArgs&) { RLK_ASSERT(false); }
 void linear_logp_backward_tiles(Exec&, const LinearLogpBackwardArgs&) { RLK_ASSERT(false); }
 
-// Its kernels need the copy engine's headers.
-void attention(Exec&, const AttentionArgs&) { RLK_ASSERT(false); }
-bool attention_gradients(Exec&, const AttentionBackwardArgs&) { return false; }
+bool attention_prefill(Exec&, const AttentionArgs&) { return false; }
+bool attention_decode(Exec&, const AttentionArgs&) { return false; }
+bool attention_backward_tiles(Exec&, const AttentionBackwardArgs&) { return false; }
 
 }  // namespace rlk::gpu::sm90

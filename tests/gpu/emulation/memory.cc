@@ -190,6 +190,17 @@ void free(void* data) {
   madvise(&a.word(at), taken / kWord * sizeof(Cell), MADV_DONTNEED);
 }
 
+bool is_device_memory(const void* data) {
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  return arena().has(at) && !arena().is_shared(at);
+}
+
+bool is_allocated(const void* data, std::size_t size_bytes) {
+  if (!is_device_memory(data)) return false;
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  return at + size_bytes <= allocation_at(at).end;
+}
+
 void wrote(const void* data, std::size_t size_bytes) {
   const auto at = reinterpret_cast<std::uintptr_t>(data);
   if (!kChecked || !arena().has(at)) return;

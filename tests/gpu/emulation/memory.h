@@ -41,6 +41,9 @@ class Violation : public std::logic_error {
 // is never closed (see Open), and counts as written.
 void* allocate(std::size_t size_bytes, bool visible);
 void free(void* data);
+// Whether it is device memory at all, and whether it lies in one piece of it that is not freed.
+bool is_device_memory(const void* data);
+bool is_allocated(const void* data, std::size_t size_bytes);
 // The host has given every byte a value.
 void wrote(const void* data, std::size_t size_bytes);
 // Forgets the values.

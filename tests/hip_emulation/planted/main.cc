@@ -6,20 +6,21 @@
 #include <fmt/format.h>
 
 #include "rlk/kernels/gpu/gpu.h"
+#include "rlk/kernels/gpu/gpu_kernels.h"
 #include "rlk/ops/context.h"
 #include "tests/gpu/emulation/memory.h"
 #include "tests/hip_emulation/conform_all.h"
 
 namespace {
 
+// Named here, all of them, so that the linker takes the emulator's: the build has others, without
+// kernels, in a library that it looks at later.
 const rlk::KernelTable& table_of(rlk::Profile profile) {
-  switch (profile) {
-    case rlk::Profile::kSm90: return rlk::gpu_kernels_sm90_on_host_memory();
-    case rlk::Profile::kCdna3: return rlk::gpu_kernels_cdna3_on_host_memory();
-    case rlk::Profile::kCdna2: return rlk::gpu_kernels_cdna2_on_host_memory();
-    case rlk::Profile::kPortable: break;
+  for (const auto table : {rlk::gpu::portable_kernels, rlk::gpu::sm90_kernels,
+                           rlk::gpu::cdna3_kernels, rlk::gpu::cdna2_kernels}) {
+    if (table().runs(profile)) return rlk::on_host_memory(table());
   }
-  return rlk::gpu_kernels_on_host_memory();
+  throw rlk::emulation::Violation("no table");
 }
 
 // What was found; "" if nothing.

@@ -23,9 +23,8 @@ inline void check_is_bf16(const Exec& exec, const ConstTensorView& q) {
        to_string(exec.contract.profile), to_string(q.dtype));
 }
 
-// The gradients; d_sum: D of the contract, [tokens, heads]. Where head_dim is 64 or 128 and tensors
-// can be read 16 bytes at a time (false: nothing was done), and for any shape and strides.
-bool attention_gradients(Exec& exec, const AttentionBackwardArgs& args, const float* d_sum);
-void attention_gradients_any(Exec& exec, const AttentionBackwardArgs& args, const float* d_sum);
+// The gradients; d_sum: D of the contract, [tokens, heads]. False: head_dim is not 64 or 128, or
+// the tensors cannot be read 16 bytes at a time; nothing was done.
+bool attention_backward_tiles(Exec& exec, const AttentionBackwardArgs& args, const float* d_sum);
 
 }  // namespace rlk::gpu::cdna

@@ -22,10 +22,6 @@ inline bool readable(const KvView& kv) {
   const bool pages_fit = !kv.block_table || (kv.page_size % 4 == 0 && packs<1>(kv.block_table));
   return packs<8>(kv.k) && packs<8>(kv.v) && pages_fit && kv.k.shape(0) < (std::int64_t{1} << 31);
 }
-// No sequence has more.
-inline std::int64_t max_keys(const KvView& kv) {
-  return kv.block_table ? kv.block_table.shape(1) * kv.page_size : kv.k.shape(0);
-}
 
 inline KvTensors kv_tensors(const KvView& kv) {
   return {ref<bf16>(kv.k), ref<bf16>(kv.v), KvRows(kv)};

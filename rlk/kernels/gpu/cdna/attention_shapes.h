@@ -47,8 +47,8 @@ struct Shape16 {
 
   // The largest of a column.
   RLK_DEVICE static float max(float x) {
-    x = larger(x, shuffle_xor(x, 16));
-    return larger(x, shuffle_xor(x, 32));
+    x = maximum(x, shuffle_xor(x, 16));
+    return maximum(x, shuffle_xor(x, 32));
   }
   // The neighbour tree of a column's 16 lanes.
   RLK_DEVICE static float tree(const float (&l)[kLanes]) {
@@ -69,7 +69,7 @@ struct Shape32 {
   RLK_DEVICE static int row(int i) { return offset(i) + 4 * group(); }
   RLK_DEVICE static Sums multiply(Half4 a, Half4 b, Sums c) { return mfma_32x32x8(a, b, c); }
 
-  RLK_DEVICE static float max(float x) { return larger(x, shuffle_xor(x, 32)); }
+  RLK_DEVICE static float max(float x) { return maximum(x, shuffle_xor(x, 32)); }
   RLK_DEVICE static float tree(const float (&l)[kLanes]) {
     float low = (l[0] + l[1]) + (l[2] + l[3]);
     float high = (l[4] + l[5]) + (l[6] + l[7]);

@@ -5,24 +5,8 @@
 #include "rlk/kernels/gpu/attention_tile.h"
 #include "rlk/kernels/gpu/cdna/attention_shapes.h"
 #include "rlk/kernels/gpu/cdna/pairs.h"
-#include "rlk/kernels/gpu/elements.h"
 
 namespace rlk::gpu::cdna {
-
-// Row r of a tile of rows (token, head of the KV head's group), tokens first.
-struct Query {
-  std::int64_t token;
-  std::int64_t head;
-  int visible;  // keys; at most 0: there is no such row, or it sees no key
-  bool live;    // there is such a row
-};
-RLK_DEVICE Query query_of(const SequenceTile& tile, std::int64_t group, std::int64_t kv_head,
-                          int kv_len, int r) {
-  if (r >= tile.num_rows) return {0, 0, 0, false};
-  const std::int64_t token = divide(tile.first + r, group);
-  return {tile.begin + token, kv_head * group + (tile.first + r - token * group),
-          kv_len - static_cast<int>(tile.end - tile.begin - 1 - token), true};
-}
 
 template <typename Shape>
 struct Softmax {
@@ -38,7 +22,7 @@ struct Softmax {
 
   // max_s: the largest score the lane has of the visible keys of a block, -inf where it has none.
   RLK_DEVICE Step begin_block(float c, float max_s) {
-    const float new_m = larger(m, c * Shape::max(max_s));
+    const float new_m = maximum(m, c * Shape::max(max_s));
     // Without a visible key so far m is -inf, and nothing below changes o or l, which are +0.
     const float minus_m = new_m == -numerics::kInfinity ? 0.0f : -new_m;
     if (!(numerics::abs(minus_m) < 0x1p22f)) in_range = false;
@@ -83,7 +67,7 @@ struct Softmax {
   RLK_DEVICE static float max_of(int own_limit, const typename Shape::Sums& s, float max_s) {
     RLK_UNROLL
     for (int i = 0; i < Shape::kSums; ++i) {
-      if (!kMasked || Shape::offset(i) < own_limit) max_s = larger(max_s, s[i]);
+      if (!kMasked || Shape::offset(i) < own_limit) max_s = maximum(max_s, s[i]);
     }
     return max_s;
   }
@@ -137,13 +121,13 @@ struct SplitFold {
       return {0.0f, 1.0f};
     }
     if (m2 == -numerics::kInfinity) return {1.0f, 0.0f};
-    const float new_m = larger(m, m2);
+    const float new_m = maximum(m, m2);
     const Weights w{numerics::exp2p(m - new_m), numerics::exp2p(m2 - new_m)};
     m = new_m;
     l = numerics::fma(l, w.a1, l2 * w.a2);
     return w;
   }
-  RLK_DEVICE float lse() const { return numerics::fma(numerics::log(l), numerics::kLog2E, m); }
+  RLK_DEVICE float lse() const { return lse_of(l, m); }
 };
 
 }  // namespace rlk::gpu::cdna

@@ -5,11 +5,11 @@
 #include "rlk/kernels/exec.h"
 #include "rlk/kernels/gemm.h"
 #include "rlk/kernels/gpu/cdna/operand_tile.h"
+#include "rlk/kernels/gpu/gemm_shape.h"
+#include "rlk/kernels/gpu/tile_grid.h"
 #include "rlk/kernels/gpu/token_window.h"
 
 namespace rlk::gpu::cdna {
-
-inline constexpr int kMaxLeaves = 8;
 
 // What the kernels for whole tiles need to know of a call.
 struct Product {
@@ -60,27 +60,17 @@ struct Chip {
 };
 const Chip& chip();
 
-// The order in which blocks take tiles. A plan: no bit depends on it.
+// The order in which blocks take tiles: of each die a contiguous part.
 struct TileOrder {
-  int tiles_m, tiles_n;
+  TileGrid tiles;
   int dies;
 
-  struct Place {
-    int m, n;
-  };
-  // A die takes a contiguous part of the tiles, and these go through stripes of kStripe tiles of m,
-  // so that neighbours in time read the same rows of a and b.
-  RLK_HD Place place(int block) const {
-    constexpr int kStripe = 8;
-    const int tiles = tiles_m * tiles_n;
+  RLK_HD int count() const { return tiles.rows * tiles.columns; }
+  RLK_HD TileGrid::Place place(int block) const {
+    const int all = count();
     const int die = block % dies;
-    const int rest = tiles % dies;
-    const int tile = die * (tiles / dies) + (die < rest ? die : rest) + block / dies;
-    const int stripe = tile / (kStripe * tiles_n);
-    const int left = tiles_m - stripe * kStripe;
-    const int height = left < kStripe ? left : kStripe;
-    const int in_stripe = tile - stripe * kStripe * tiles_n;
-    return {stripe * kStripe + in_stripe % height, in_stripe / height};
+    const int rest = all % dies;
+    return tiles.place<8>(die * (all / dies) + (die < rest ? die : rest) + block / dies);
   }
 };
 TileOrder tile_order(int m, int kM, int n, int kN);

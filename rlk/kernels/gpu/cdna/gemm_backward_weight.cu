@@ -67,10 +67,10 @@ RLK_KERNEL(Pipe::kThreads)
 gemm_backward_weight_kernel(Gradient out, Operand dy, Operand x, const TokenStep* steps,
                             const int* num_steps, TileOrder order) {
   RLK_SHARED(Chunk, shared, Pipe::kSharedChunks);
-  const TileOrder::Place place = order.place(static_cast<int>(block_x()));
-  const int n0 = place.m * kTile + Pipe::wave_m();
-  const int k0 = place.n * kTile + Pipe::wave_n();
-  Pipe pipe(dy, place.m * kTile, x, place.n * kTile, shared);
+  const TileGrid::Place place = order.place(static_cast<int>(block_x()));
+  const int n0 = place.row * kTile + Pipe::wave_m();
+  const int k0 = place.column * kTile + Pipe::wave_n();
+  Pipe pipe(dy, place.row * kTile, x, place.column * kTile, shared);
   // Calls visit(n, k, sums) for the lane's quadruples, and takes back what it leaves in `sums`.
   const auto for_each_quad = [&](const auto& visit) {
     Pipe::Tile::for_each_quad(n0, k0, [&](int tile, int part, int n, int k) {
@@ -149,9 +149,8 @@ void gemm_backward_weight_in_window(Exec& exec, const GemmBackwardWeightArgs& ar
     return Operand{static_cast<const bf16*>(x.data), x.stride(0), static_cast<int>(x.shape(1))};
   };
   const TileOrder order = tile_order(out.n, kTile, out.k, kTile);
-  launch(exec, {std::int64_t{order.tiles_m} * order.tiles_n}, Pipe::kThreads, 0,
-         gemm_backward_weight_kernel, out, operand(args.dy), operand(args.x), steps, num_steps,
-         order);
+  launch(exec, {order.count()}, Pipe::kThreads, 0, gemm_backward_weight_kernel, out,
+         operand(args.dy), operand(args.x), steps, num_steps, order);
 }
 
 void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {

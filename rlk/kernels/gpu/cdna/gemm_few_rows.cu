@@ -11,13 +11,6 @@ namespace {
 constexpr int kColumns = 16;  // of the result: rows of the weight
 constexpr int kStride = kColumns + 4;
 
-// 8 bytes from device memory, aligned.
-RLK_DEVICE Half4 load_quad(const char* at) {
-  Half4 x;
-  __builtin_memcpy(&x, __builtin_assume_aligned(at, 8), sizeof(x));
-  return x;
-}
-
 RLK_DEVICE int quad_of_lane() { return thread() % kWave / 16 * 4; }
 
 // kDepth operands of 16 rows: row lane % 16, k 4 * (lane / 16) + i of each.
@@ -39,7 +32,7 @@ struct Row {
     RLK_UNROLL
     for (int j = 0; j < kDepth; ++j) {
       const int at = j * 16 + quad_of_lane();
-      x[j] = load_quad(from + (start + (k + at < piece.end ? at * 2u : 0)));
+      load_quads<1>(from + (start + (k + at < piece.end ? at * 2u : 0)), x + j);
     }
   }
 };

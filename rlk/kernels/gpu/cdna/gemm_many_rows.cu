@@ -38,9 +38,9 @@ template <typename Pipe, int kLevels>
 RLK_KERNEL(Pipe::kThreads)
 gemm_many_rows_kernel(Product p, TileOrder order) {
   RLK_SHARED(Chunk, shared, Pipe::kSharedChunks);
-  const TileOrder::Place place = order.place(static_cast<int>(block_x()));
-  const int m0 = place.m * Pipe::kM;
-  const int n0 = place.n * Pipe::kN;
+  const TileGrid::Place place = order.place(static_cast<int>(block_x()));
+  const int m0 = place.row * Pipe::kM;
+  const int n0 = place.column * Pipe::kN;
   Pipe pipe(p.a, m0, p.b, n0, shared);
   Steps steps(p, Pipe::kStep);
   const Step first = steps.now();
@@ -72,8 +72,7 @@ gemm_many_rows_kernel(Product p, TileOrder order) {
 template <typename Pipe, int kLevels>
 void run(Exec& exec, const Product& p) {
   const TileOrder order = tile_order(p.a.size, Pipe::kM, p.b.size, Pipe::kN);
-  launch(exec, {std::int64_t{order.tiles_m} * order.tiles_n}, Pipe::kThreads, 0,
-         gemm_many_rows_kernel<Pipe, kLevels>, p, order);
+  launch(exec, {order.count()}, Pipe::kThreads, 0, gemm_many_rows_kernel<Pipe, kLevels>, p, order);
 }
 
 // kTiles x kTiles instructions a wave, but for tall ones.

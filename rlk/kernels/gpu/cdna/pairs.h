@@ -11,7 +11,7 @@ typedef float Float2 __attribute__((vector_size(8)));
 typedef std::uint32_t Word2 __attribute__((vector_size(8)));
 
 // No argument is NaN; of zeros of both signs either is given.
-RLK_DEVICE float larger(float a, float b) {
+RLK_DEVICE float maximum(float a, float b) {
 #if defined(__HIP__)
   return __builtin_fmaxf(a, b);
 #else
@@ -32,10 +32,10 @@ RLK_DEVICE Float2 pair_of(float x) { return Float2{x, x}; }
 // numerics::exp2p of each, step by step for all: an instruction must not wait for the one before.
 template <int N>
 RLK_DEVICE void exp2p(Float2 (&x)[N]) {
-  constexpr float kCoefficients[] = {0x1.ca9008p-5f, 0x1.ebf1b4p-3f, 0x1.62dfcap-1f, 1.0f};
+  constexpr float kCoefficients[] = {numerics::kExp2p3, numerics::kExp2p2, numerics::kExp2p1, 1.0f};
   Float2 t[N], p[N];
   RLK_UNROLL
-  for (Float2& of : x) of = Float2{larger(of[0], -126.0f), larger(of[1], -126.0f)};
+  for (Float2& of : x) of = Float2{maximum(of[0], -126.0f), maximum(of[1], -126.0f)};
   RLK_UNROLL
   for (int i = 0; i < N; ++i) t[i] = x[i] + numerics::kRoundMagic;
   RLK_UNROLL
@@ -43,7 +43,7 @@ RLK_DEVICE void exp2p(Float2 (&x)[N]) {
   RLK_UNROLL
   for (int i = 0; i < N; ++i) x[i] = x[i] - p[i];
   RLK_UNROLL
-  for (Float2& of : p) of = pair_of(0x1.409104p-7f);
+  for (Float2& of : p) of = pair_of(numerics::kExp2p4);
   RLK_UNROLL
   for (const float coefficient : kCoefficients) {
     RLK_UNROLL

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "rlk/kernels/gpu/cdna/fragments.h"
+#include "rlk/kernels/gpu/cdna/square.h"
 
 namespace rlk::gpu::cdna {
 namespace {
@@ -26,8 +26,8 @@ raw_kernel(float* sums, const bf16* a, const bf16* b, int columns, int k) {
   const bf16* const left = a + (row0 + lane % kSize) * k + lane / kSize * 4;
   const bf16* const right = b + (column0 + lane % kSize) * k + lane / kSize * 4;
   for (int x = 0; x < k; x += kDepth) {
-    const Half4 p = load_half4(4, [&](int i) { return left[x + i]; });
-    const Half4 q = load_half4(4, [&](int i) { return right[x + i]; });
+    const Half4 p = load_half4([&](int i) { return left[x + i]; });
+    const Half4 q = load_half4([&](int i) { return right[x + i]; });
     if constexpr (kSmall) {
       acc = mfma_16x16x16(p, q, acc);
     } else {

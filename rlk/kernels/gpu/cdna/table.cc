@@ -4,14 +4,12 @@
 
 #include "rlk/kernels/gpu/call.h"
 
-namespace rlk {
+namespace rlk::gpu {
 namespace {
 
-KernelTable table_of(const char* backend, Profile profile) {
-  KernelTable table = gpu_kernels();
-  table.backend = backend;
-  table.profiles = static_cast<std::uint8_t>(1u << static_cast<int>(profile));
-#define RLK_OP(name, Args) table.name = &gpu::call<&gpu::cdna::name, Args>;
+KernelTable table_of(const KernelTable& backend) {
+  KernelTable table = with_kernels_of(portable_kernels(), backend);
+#define RLK_OP(name, Args) table.name = &call<&cdna::name, Args>;
   RLK_GPU_PRODUCT_OPS(RLK_OP)
 #undef RLK_OP
   return table;
@@ -19,14 +17,14 @@ KernelTable table_of(const char* backend, Profile profile) {
 
 }  // namespace
 
-const KernelTable& gpu_kernels_cdna3() {
-  static const KernelTable kTable = table_of(gpu::kBackendCdna3, Profile::kCdna3);
+const KernelTable& cdna3_kernels() {
+  static const KernelTable kTable = table_of(kCdna3Backend);
   return kTable;
 }
 
-const KernelTable& gpu_kernels_cdna2() {
-  static const KernelTable kTable = table_of(gpu::kBackendCdna2, Profile::kCdna2);
+const KernelTable& cdna2_kernels() {
+  static const KernelTable kTable = table_of(kCdna2Backend);
   return kTable;
 }
 
-}  // namespace rlk
+}  // namespace rlk::gpu

@@ -15,4 +15,8 @@ bool attention_decode(Exec& exec, const AttentionArgs& args);
 // Any shape, strides and pages.
 void attention_any(Exec& exec, const AttentionArgs& args);
 
+// The gradients where head_dim is 64 or 128 and the copy engine can read the tensors. False as
+// above.
+bool attention_backward_tiles(Exec& exec, const AttentionBackwardArgs& args);
+
 }  // namespace rlk::gpu::sm90

@@ -1,7 +1,6 @@
 // Gradients of attention: the numbers of each query, then dq, then dk and dv.
-#include "rlk/kernels/gpu/sm90/attention_backward.h"
-
 #include "rlk/kernels/gpu/lanes.h"
+#include "rlk/kernels/gpu/sm90/attention.h"
 #include "rlk/kernels/gpu/sm90/attention_backward_tiles.h"
 #include "rlk/kernels/gpu/sm90/kv_rows.h"
 
@@ -56,7 +55,7 @@ query_stats_kernel(QueryStats stats, Ref<const bf16> dy, Ref<const bf16> y, Ref<
 
 }  // namespace
 
-bool attention_gradients(Exec& exec, const AttentionBackwardArgs& args) {
+bool attention_backward_tiles(Exec& exec, const AttentionBackwardArgs& args) {
   constexpr std::int64_t kMaxTiles = 65536;  // of 128 tokens, in a grid
   const std::int64_t num_tokens = args.q.shape(0), heads = args.q.shape(1), d = args.q.shape(2);
   const TileMap tiles{ref<std::int32_t>(args.cu_seqlens), args.cu_seqlens.shape(0) - 1, 1,
@@ -64,8 +63,8 @@ bool attention_gradients(Exec& exec, const AttentionBackwardArgs& args) {
   const bool fits = (d == 64 || d == 128) && exec.contract.norm_lanes >= d && num_tokens > 0 &&
                     num_tokens / 128 + tiles.num_seqs < kMaxTiles && heads < 65536 &&
                     heads_copyable(args.q) && heads_copyable(args.dy) && heads_copyable(args.k) &&
-                    heads_copyable(args.v) && heads_copyable(args.y) && in_pairs(args.dq) &&
-                    in_pairs(args.dk) && in_pairs(args.dv);
+                    heads_copyable(args.v) && heads_copyable(args.y) && packs<2>(args.dq) &&
+                    packs<2>(args.dk) && packs<2>(args.dv);
   if (!fits) return false;
   const std::int64_t num_tiles = tiles.bound(num_tokens);
   device::Workspace::Frame frame(exec.gpu->workspace());

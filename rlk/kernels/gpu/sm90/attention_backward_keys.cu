@@ -6,13 +6,12 @@
 //
 // Keys are the rows of all products: probabilities and score gradients leave the registers of one
 // product for those of the next. While one warpgroup makes them, the other multiplies.
-#include "rlk/kernels/gpu/attention_gradient_parts.h"
+#include "rlk/kernels/gpu/attention_backward_parts.h"
 #include "rlk/kernels/gpu/attention_tile.h"
-#include "rlk/kernels/gpu/sm90/attention_backward.h"
 #include "rlk/kernels/gpu/sm90/attention_backward_tiles.h"
 #include "rlk/kernels/gpu/sm90/instructions.h"
+#include "rlk/kernels/gpu/sm90/kv_rows.h"
 #include "rlk/kernels/gpu/sm90/launch.h"
-#include "rlk/kernels/gpu/sm90/tensor_map.h"
 #include "rlk/kernels/reference/softmax_scale.h"
 
 namespace rlk::gpu::sm90 {
@@ -60,7 +59,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                         const __grid_constant__ CUtensorMap map_v, const Problem p) {
   using L = Layout<kD>;
   RLK_DYNAMIC_SHARED(shared);
-  const std::uint32_t base = (shared_address(shared) + 1023) & ~1023u;
+  const std::uint32_t base = swizzle_base(shared);
   const std::uint32_t shared_k = base;
   const std::uint32_t shared_v = shared_k + L::kBlock;
   const std::uint32_t shared_q = shared_v + L::kBlock;
@@ -238,13 +237,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kD>
 void run(Exec& exec, const AttentionBackwardArgs& args, const Problem& p) {
-  const auto map = [](const ConstTensorView& x, int box_rows) {
-    return tensor_map(x.data, kD, x.shape(1), x.stride(1), x.shape(0), x.stride(0), box_rows);
-  };
   const Grid grid{args.k.shape(1) * p.parts.parts, p.key_tiles.bound(args.k.shape(0))};
   launch_cluster(exec, grid, kThreads, Layout<kD>::kBytes, {}, key_gradient_kernel<kD>,
-                 map(args.q, kQueries), map(args.dy, kQueries), map(args.k, kKeys),
-                 map(args.v, kKeys), p);
+                 heads_map(args.q, kQueries), heads_map(args.dy, kQueries),
+                 heads_map(args.k, kKeys), heads_map(args.v, kKeys), p);
 }
 
 }  // namespace

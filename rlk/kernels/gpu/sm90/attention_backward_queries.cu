@@ -4,11 +4,10 @@
 //   shared memory   q | dy | stages of k and v
 //   registers       dq (kD / 2), scores and the products of dy and v (32 each), ds as bf16
 #include "rlk/kernels/gpu/attention_tile.h"
-#include "rlk/kernels/gpu/sm90/attention_backward.h"
 #include "rlk/kernels/gpu/sm90/attention_backward_tiles.h"
 #include "rlk/kernels/gpu/sm90/instructions.h"
+#include "rlk/kernels/gpu/sm90/kv_rows.h"
 #include "rlk/kernels/gpu/sm90/launch.h"
-#include "rlk/kernels/gpu/sm90/tensor_map.h"
 #include "rlk/kernels/reference/softmax_scale.h"
 
 namespace rlk::gpu::sm90 {
@@ -46,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                           const __grid_constant__ CUtensorMap map_v, const Problem p) {
   using L = Layout<kD>;
   RLK_DYNAMIC_SHARED(shared);
-  const std::uint32_t base = (shared_address(shared) + 1023) & ~1023u;
+  const std::uint32_t base = swizzle_base(shared);
   const std::uint32_t shared_q = base;
   const std::uint32_t shared_dy = shared_q + L::kBlock;
   const std::uint32_t shared_k = shared_dy + L::kBlock;
@@ -186,13 +185,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kD>
 void run(Exec& exec, const AttentionBackwardArgs& args, const Problem& p) {
-  const auto map = [](const ConstTensorView& x, int box_rows) {
-    return tensor_map(x.data, kD, x.shape(1), x.stride(1), x.shape(0), x.stride(0), box_rows);
-  };
   const Grid grid{args.q.shape(1), p.tiles.bound(args.q.shape(0))};
   launch_cluster(exec, grid, kThreads, Layout<kD>::kBytes, {}, query_gradient_kernel<kD>,
-                 map(args.q, kQueries), map(args.dy, kQueries), map(args.k, kKeys),
-                 map(args.v, kKeys), p);
+                 heads_map(args.q, kQueries), heads_map(args.dy, kQueries),
+                 heads_map(args.k, kKeys), heads_map(args.v, kKeys), p);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "rlk/kernels/gpu/sm90/instructions.h"
 #include "rlk/kernels/gpu/sm90/kv_rows.h"
 #include "rlk/kernels/gpu/sm90/launch.h"
-#include "rlk/kernels/gpu/sm90/tensor_map.h"
 #include "rlk/kernels/reference/softmax_scale.h"
 #include "rlk/numerics/math.h"
 
@@ -83,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
   const int g = lane / 4;
   const int t = lane % 4;
   const int warp = thread() / 32;
-  const std::uint32_t base = (shared_address(shared) + 1023) & ~1023u;
+  const std::uint32_t base = swizzle_base(shared);
   const std::uint32_t shared_k = base;
   const std::uint32_t shared_v = shared_k + L::kStages * L::kBlock;
   const std::uint32_t shared_terms = shared_v + L::kStages * L::kBlock;
@@ -308,13 +307,10 @@ template <int kD>
 void run(Exec& exec, const AttentionArgs& args, DecodeProblem p) {
   device::Workspace::Frame frame(exec.gpu->workspace());
   p.partial = frame.take<float>(p.max_splits * p.num_rows * (kD + 2));
-  const auto map = [&](const ConstTensorView& x) {
-    return tensor_map(x.data, kD, x.shape(1), x.stride(1), x.shape(0), x.stride(0), p.box);
-  };
   const std::int64_t max_items = std::int64_t{p.kv_heads} * p.num_tiles * p.max_splits;
   const std::int64_t blocks = max_items < num_processors() ? max_items : num_processors();
   launch_cluster(exec, {blocks}, kThreads, Layout<kD>::kBytes, {}, attention_decode_kernel<kD>,
-                 map(args.kv.k), map(args.kv.v), p);
+                 heads_map(args.kv.k, p.box), heads_map(args.kv.v, p.box), p);
   attention_decode_merge(exec, p, kD);
 }
 
@@ -327,12 +323,10 @@ bool attention_decode(Exec& exec, const AttentionArgs& args) {
   const std::int64_t group = heads / kv_heads;
   const TileMap tiles{ref<std::int32_t>(args.cu_seqlens_q), args.kv_lens.shape(0), group, kRows};
   const std::int64_t num_tiles = tiles.bound(args.q.shape(0));
-  const std::int64_t max_keys =
-      args.kv.block_table ? args.kv.block_table.shape(1) * args.kv.page_size : args.kv.k.shape(0);
-  const std::int64_t max_splits = ceil_div(max_keys, contract.kv_split);
+  const std::int64_t max_splits = ceil_div(max_keys(args.kv), contract.kv_split);
   const int box = keys_per_copy(args.kv, kKeys);
   const bool fits = (d == 64 || d == 128) && contract.kv_block == kKeys &&
-                    contract.softmax_lanes == 16 && box > 0 && in_pairs(args.q) &&
+                    contract.softmax_lanes == 16 && box > 0 && packs<2>(args.q) &&
                     num_tiles < 65536 && max_splits < 65536 &&
                     num_tiles * max_splits * kv_heads < (std::int64_t{1} << 30);
   if (!fits) return false;

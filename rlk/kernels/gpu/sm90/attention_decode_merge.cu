@@ -2,7 +2,6 @@
 #include "rlk/kernels/gpu/sm90/attention_decode.h"
 #include "rlk/kernels/gpu/sm90/instructions.h"
 #include "rlk/kernels/gpu/sm90/launch.h"
-#include "rlk/numerics/math.h"
 
 namespace rlk::gpu::sm90 {
 namespace {
@@ -43,17 +42,13 @@ __global__ void __launch_bounds__(kMergeRows* kD)
           o = o2[0];
           continue;
         }
-        const float new_m = m < m2[i] ? m2[i] : m;
-        const float a1 = numerics::exp2p(m - new_m);
-        const float a2 = numerics::exp2p(m2[i] - new_m);
-        m = new_m;
-        l = numerics::fma(l, a1, l2[i] * a2);
-        o = numerics::fma(o, a1, o2[i] * a2);
+        const MergeWeights w = merge(&m, &l, m2[i], l2[i]);
+        o = numerics::fma(o, w.a1, o2[i] * w.a2);
       }
     }
     store(p.y(query.token, query.head, x), o / l + 0.0f);
     if (p.lse && x == 0) {
-      p.lse(query.token, query.head) = numerics::fma(numerics::log(l), numerics::kLog2E, m);
+      p.lse(query.token, query.head) = lse_of(l, m);
     }
   }
 }

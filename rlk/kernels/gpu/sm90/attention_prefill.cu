@@ -12,7 +12,6 @@
 #include "rlk/kernels/gpu/sm90/instructions.h"
 #include "rlk/kernels/gpu/sm90/kv_rows.h"
 #include "rlk/kernels/gpu/sm90/launch.h"
-#include "rlk/kernels/gpu/sm90/tensor_map.h"
 #include "rlk/kernels/reference/softmax_scale.h"
 #include "rlk/numerics/math.h"
 
@@ -54,8 +53,6 @@ struct Row {
   float m;
   float lane[4];
 };
-
-RLK_DEVICE float larger(float a, float b) { return a < b ? b : a; }
 
 // Scores s of 64 queries become terms e; a[h] is what o has to be multiplied by. limit[h]: columns
 // below it, counted from the thread's first, are visible to row h.
@@ -116,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                              const __grid_constant__ CUtensorMap map_v, const Problem p) {
   using L = Layout<kD>;
   RLK_DYNAMIC_SHARED(shared);
-  const std::uint32_t base = (shared_address(shared) + 1023) & ~1023u;
+  const std::uint32_t base = swizzle_base(shared);
   const std::uint32_t shared_q = base;
   const std::uint32_t shared_k = shared_q + L::kBlock;
   const std::uint32_t shared_v = shared_k + kStages * L::kBlock;
@@ -352,7 +349,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       *reinterpret_cast<std::uint32_t*>(y + 8 * i) = bf16_pair(y0, y1);
     }
     if (q == 0 && p.lse) {
-      p.lse(token, head) = numerics::fma(numerics::log(total_l[h]), numerics::kLog2E, total_m[h]);
+      p.lse(token, head) = lse_of(total_l[h], total_m[h]);
     }
   }
 }
@@ -361,12 +358,9 @@ template <int kD>
 void run(Exec& exec, const AttentionArgs& args, const Problem& p) {
   const ConstTensorView& k = args.kv.k;
   const ConstTensorView& v = args.kv.v;
-  const auto map = [](const ConstTensorView& x, int box_rows) {
-    return tensor_map(x.data, kD, x.shape(1), x.stride(1), x.shape(0), x.stride(0), box_rows);
-  };
   const Grid grid{p.tiles.bound(args.q.shape(0)), args.q.shape(1)};
   launch_cluster(exec, grid, kThreads, Layout<kD>::kBytes, {}, attention_prefill_kernel<kD>,
-                 map(args.q, kQueries), map(k, p.box), map(v, p.box), p);
+                 heads_map(args.q, kQueries), heads_map(k, p.box), heads_map(v, p.box), p);
 }
 
 }  // namespace
@@ -378,7 +372,7 @@ bool attention_prefill(Exec& exec, const AttentionArgs& args) {
   const std::int64_t num_seqs = args.kv_lens.shape(0);
   const bool fits = (d == 64 || d == 128) && contract.kv_block == kKeys &&
                     contract.softmax_lanes == 16 && box > 0 && heads_copyable(args.q) &&
-                    in_pairs(args.y) && args.q.shape(0) > 16 * num_seqs;
+                    packs<2>(args.y) && args.q.shape(0) > 16 * num_seqs;
   if (!fits) return false;
   Problem p{ref<bf16>(args.y),
             ref<float>(args.lse),

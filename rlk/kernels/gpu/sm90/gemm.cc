@@ -1,12 +1,7 @@
 #include "rlk/kernels/gpu/sm90/gemm.h"
 
-#include <algorithm>
-#include <array>
-#include <limits>
-
 #include "rlk/kernels/gpu/sm90/table.h"
 #include "rlk/kernels/gpu/sm90/tensor_map.h"
-#include "rlk/numerics/sums.h"
 
 namespace rlk::gpu::sm90 {
 namespace {
@@ -21,49 +16,40 @@ void pack_weight(Exec&, const PackWeightArgs& args) {
 }
 
 bool describe(const Exec& exec, const GemmArgs& args, Product* product) {
-  const std::int64_t m = args.c.shape(0), n = args.c.shape(1), k = args.a.shape(1);
-  const bool fits =
-      std::max({m, n, k}) < std::numeric_limits<int>::max() / 2 && std::min({m, n, k}) > 0;
-  const bool dense_c = n == 1 || args.c.stride(1) == 1;
-  const bool dense_bias = !args.bias || n == 1 || args.bias.stride(0) == 1;
+  const GemmShape shape = GemmShape::of(exec, args);
   const bool dense_a = args.a.stride(1) == 1 && copyable(args.a, args.a.stride(0));
   const bool k_major = args.b.stride(1) == 1 && copyable(args.b, args.b.stride(0));
   const bool i_major = args.b.stride(0) == 1 && copyable(args.b, args.b.stride(1));
-  if (!fits || !dense_c || !dense_bias || !dense_a || !(k_major || i_major)) return false;
+  if (!is_plain(shape, args) || !dense_a || !(k_major || i_major)) return false;
 
   Product& p = *product;
   p = Product{};
-  p.m = static_cast<int>(m);
-  p.n = static_cast<int>(n);
-  p.k = static_cast<int>(k);
+  p.m = static_cast<int>(shape.m);
+  p.n = static_cast<int>(shape.n);
+  p.k = static_cast<int>(shape.k);
   p.b_is_i_major = !k_major;
   p.b_is_weight = args.packed_b != nullptr && args.packed_b->owner == kPackedOwner;
   p.c = args.c.data;
   p.c_stride = args.c.stride(0);
-  p.c_is_f32 = args.c.dtype == DType::kF32;
+  p.c_is_f32 = shape.c_is_f32;
   p.bias = args.bias.data;
 
-  p.leaves = args.leaf_tree ? exec.contract.leaves : 1;
+  p.leaves = shape.leaves;
   if (p.leaves > kMaxLeaves) return false;
-  const std::array<std::int64_t, 3> one{k, 0, 0};
-  const std::array<std::int64_t, 3>& segments = args.leaf_tree ? args.segments : one;
   bool whole_groups = true;
   p.whole_steps = true;
   for (int leaf = 0; leaf < p.leaves; ++leaf) {
-    std::int64_t start = 0;
-    for (int i = 0; i < 3; ++i) {
-      const auto bound = [&](int of) {
-        return static_cast<int>(start + numerics::leaf_bound(segments[i], p.leaves, of));
-      };
-      const Product::Piece piece{bound(leaf), bound(leaf + 1)};
-      p.pieces[leaf][i] = piece;
-      p.steps[leaf] += (piece.end - piece.begin + kStep - 1) / kStep;
-      if (piece.begin < piece.end && piece.end != p.k) {  // what lies beyond k reads as +0
-        whole_groups = whole_groups && (piece.end - piece.begin) % 16 == 0;
-        p.whole_steps = p.whole_steps && (piece.end - piece.begin) % kStep == 0;
+    int count = 0;
+    shape.for_each_piece(leaf, [&](std::int64_t begin, std::int64_t end) {
+      const Product::Piece piece{static_cast<int>(begin), static_cast<int>(end)};
+      const int size = piece.end - piece.begin;
+      p.pieces[leaf][count++] = piece;
+      p.steps[leaf] += (size + kStep - 1) / kStep;
+      if (size > 0 && piece.end != p.k) {  // what lies beyond k reads as +0
+        whole_groups = whole_groups && size % 16 == 0;
+        p.whole_steps = p.whole_steps && size % kStep == 0;
       }
-      start += segments[i];
-    }
+    });
     p.whole_steps = p.whole_steps && p.steps[leaf] > 0;
   }
   return whole_groups;

@@ -3,12 +3,12 @@
 
 #include "rlk/kernels/exec.h"
 #include "rlk/kernels/gemm.h"
+#include "rlk/kernels/gpu/gemm_shape.h"
 #include "rlk/kernels/gpu/token_window.h"
 
 namespace rlk::gpu::sm90 {
 
 inline constexpr int kStep = 64;  // values of k in a stage of shared memory
-inline constexpr int kMaxLeaves = 8;
 
 // What the kernels for whole tiles need to know of a call.
 struct Product {

@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       int before = ring.stage();
       if ((word & kTokens) == 0) {
         // A product waits for all warps of the warpgroup; here nothing else would, and one thread's
-        // release lets the next word be written.
+        // release lets the next word be written. All have read the same word, so all come here.
         named_barrier_wait(1 + consumer, 128);
         ring.next();
       } else {
@@ -198,10 +198,7 @@ bool gemm_backward_weight_copies(const GemmBackwardWeightArgs& args) {
   const auto copies = [](const ConstTensorView& t) {
     return t.stride(1) == 1 && copyable(t, t.stride(0));
   };
-  const auto fours = [](const ConstTensorView& t) {
-    return t.stride(1) == 1 && t.stride(0) % 4 == 0 && t.shape(1) % 4 == 0 &&
-           reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0;
-  };
+  const auto fours = [](const ConstTensorView& t) { return t.shape(1) % 4 == 0 && packs<4>(t); };
   return args.dy.shape(0) > 0 && args.dy.shape(0) < (std::int64_t{1} << 30) &&
          args.dw.shape(0) > 0 && args.dw.shape(1) > 0 && copies(args.dy) && copies(args.x) &&
          fours(args.dw) && fours(args.chain);

@@ -4,6 +4,7 @@
 //
 // Bound by reading the weights once. Packed weights do not depend on the kernel before, so their
 // copies start while that one ends.
+#include "rlk/kernels/gpu/elements.h"
 #include "rlk/kernels/gpu/sm90/instructions.h"
 #include "rlk/kernels/gpu/sm90/launch.h"
 #include "rlk/kernels/gpu/sm90/pieces.h"
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
                          const int num_stages) {
   constexpr int kStageA = kRows * kStep * 2;
   RLK_DYNAMIC_SHARED(shared);
-  const std::uint32_t base = (shared_address(shared) + 1023) & ~1023u;
+  const std::uint32_t base = swizzle_base(shared);
   const std::uint32_t stages_b = base;
   const std::uint32_t stages_a = base + num_stages * kStageB;
   const std::uint32_t full = stages_a + num_stages * kStageA;
@@ -157,11 +158,11 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int kRows, bool kWhole>
 void run(Exec& exec, const GemmArgs& args, const Product& p) {
-  const Grid grid{(p.n + kColumns - 1) / kColumns, p.leaves, (p.m + kRows - 1) / kRows};
+  const Grid grid{ceil_div(p.n, kColumns), p.leaves, ceil_div(p.m, kRows)};
   // Measured: with leaves as much shared memory as leaves room for all blocks of a processor and
   // one of the kernel that follows; without, two thirds, a half or a third of a processor's.
   const int blocks = static_cast<int>(grid.x * grid.y * grid.z);
-  const int per_processor = (blocks + num_processors() - 1) / num_processors();
+  const int per_processor = ceil_div(blocks, num_processors());
   constexpr int kAll = kMaxSharedBytes - 4096;
   const int room = p.leaves > 1        ? kAll / (per_processor + 1)
                    : per_processor < 2 ? kAll / 3 * 2

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   using L = TreeRing<kIMajorB>;
   constexpr int kN = kTreeColumns;
   RLK_DYNAMIC_SHARED(shared);
-  const std::uint32_t base = (shared_address(shared) + 1023) & ~1023u;
+  const std::uint32_t base = swizzle_base(shared);
   const std::uint32_t stages_a = base;
   const std::uint32_t stages_b = base + L::kStages * L::kStageA;
   const std::uint32_t tree = stages_b + L::kStages * L::kStageB;

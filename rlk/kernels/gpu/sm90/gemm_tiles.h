@@ -8,9 +8,11 @@
 // are a plan. What bounds it: docs/performance/notes.md.
 #pragma once
 
+#include "rlk/kernels/gpu/elements.h"
 #include "rlk/kernels/gpu/sm90/gemm.h"
 #include "rlk/kernels/gpu/sm90/instructions.h"
 #include "rlk/kernels/gpu/sm90/launch.h"
+#include "rlk/kernels/gpu/tile_grid.h"
 
 namespace rlk::gpu::sm90 {
 
@@ -18,25 +20,17 @@ inline constexpr int kTileRows = 128;
 inline constexpr int kTileThreads = 384;
 inline constexpr int kTileConsumers = 256;
 
-struct Tiles {
-  int rows, columns;  // of tiles
+struct Tiles : TileGrid {
   RLK_HD int count() const { return rows * columns; }
-
-  // Tiles that run at the same time share operands: columns of 16 tiles, one after the other.
   RLK_DEVICE void at(int i, int* row, int* column) const {
-    constexpr int kTall = 16;
-    const int band = i / (kTall * columns);
-    const int first = band * kTall;
-    const int tall = rows - first < kTall ? rows - first : kTall;
-    const int in_band = i - first * columns;
-    *row = first + in_band % tall;
-    *column = in_band / tall;
+    const Place where = place<16>(i);
+    *row = where.row;
+    *column = where.column;
   }
 };
 
 inline Tiles tiles_of(std::int64_t m, std::int64_t n, int columns) {
-  return {static_cast<int>((m + kTileRows - 1) / kTileRows),
-          static_cast<int>((n + columns - 1) / columns)};
+  return {static_cast<int>(ceil_div(m, kTileRows)), static_cast<int>(ceil_div(n, columns))};
 }
 
 inline int persistent_blocks(const Tiles& tiles) {
@@ -54,7 +48,7 @@ class Ring {
   using Sums = float[kN / 2];
 
   RLK_DEVICE explicit Ring(const void* shared) {
-    a_ = (shared_address(shared) + 1023) & ~1023u;
+    a_ = swizzle_base(shared);
     b_ = a_ + kStages * kStageA;
     extra_ = b_ + kStages * kStageB;
     full_ = extra_ + kExtra;
@@ -232,16 +226,14 @@ void launch_chain_tiles(Exec& exec, const CUtensorMap& a, const CUtensorMap& b, 
   const Tiles tiles = tiles_of(m, n, kN);
   launch_cluster(exec, {persistent_blocks(tiles)}, kTileThreads, Ring<kN, 0, kIMajorB>::kBytes,
                  {1, true}, chain_tiles_kernel<kN, kIMajorB, Epilogue>, a, b,
-                 static_cast<int>((k + kStep - 1) / kStep), tiles, epilogue);
+                 static_cast<int>(ceil_div(k, kStep)), tiles, epilogue);
 }
 
 // Whether tiles of 256 columns are the faster ones: each is, if the tiles fill the processors as
 // well as those of 128.
 inline bool prefers_wide_tiles(std::int64_t rows, std::int64_t columns) {
   const auto rounds = [&](std::int64_t width) {
-    const std::int64_t tiles =
-        ((rows + kTileRows - 1) / kTileRows) * ((columns + width - 1) / width);
-    return (tiles + num_processors() - 1) / num_processors();
+    return ceil_div(ceil_div(rows, kTileRows) * ceil_div(columns, width), num_processors());
   };
   return 10 * rounds(256) <= 6 * rounds(128);
 }

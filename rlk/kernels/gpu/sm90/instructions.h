@@ -23,6 +23,10 @@ RLK_DEVICE std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// The first address at or behind p where rows with the 128-byte swizzle may begin; 1,023 bytes
+// further at most.
+RLK_DEVICE std::uint32_t swizzle_base(const void* p) { return (shared_address(p) + 1023) & ~1023u; }
+
 RLK_DEVICE void mbarrier_init(std::uint32_t bar, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
 }

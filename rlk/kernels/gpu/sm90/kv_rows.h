@@ -6,15 +6,13 @@
 
 namespace rlk::gpu::sm90 {
 
+// `rows` rows by 64 elements of a head of x [rows, heads, d] at a time.
+inline CUtensorMap heads_map(const ConstTensorView& x, int rows) {
+  return tensor_map(x.data, x.shape(2), x.shape(1), x.stride(1), x.shape(0), x.stride(0), rows);
+}
 // Whether the copy engine can read the heads of x [rows, heads, d].
 inline bool heads_copyable(const ConstTensorView& x) {
   return x.stride(2) == 1 && copyable(x, x.stride(0)) && (x.shape(1) == 1 || x.stride(1) % 8 == 0);
-}
-
-// Whether neighbours in x [rows, heads, d] can be moved two at a time.
-inline bool in_pairs(const ConstTensorView& x) {
-  return x.stride(2) == 1 && x.stride(1) % 2 == 0 && x.stride(0) % 2 == 0 &&
-         reinterpret_cast<std::uintptr_t>(x.data) % 4 == 0;
 }
 
 // Keys of a block of `block_keys` (a power of two) that always lie together, to be copied at once;

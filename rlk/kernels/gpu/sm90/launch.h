@@ -28,24 +28,22 @@ template <typename... P, typename... A>
 void launch_cluster(Exec& exec, const Grid& grid, int threads, int shared_bytes,
                     const LaunchOptions& options, void (*kernel)(P...), const A&... arguments) {
   if (grid.empty()) return;
-  cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  if (error == cudaSuccess) {
-    cudaLaunchAttribute attributes[2];
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim = {1, static_cast<unsigned>(options.cluster_y), 1};
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = options.overlaps_previous ? 1 : 0;
-    cudaLaunchConfig_t config{};
-    config.gridDim = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-                      static_cast<unsigned>(grid.z)};
-    config.blockDim = {static_cast<unsigned>(threads), 1, 1};
-    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-    config.stream = static_cast<cudaStream_t>(exec.gpu->stream().native());
-    config.attrs = attributes;
-    config.numAttrs = 2;
-    error = cudaLaunchKernelEx(&config, kernel, arguments...);
-  }
+  const auto size_bytes = static_cast<std::size_t>(shared_bytes);
+  device::allow_shared_memory(reinterpret_cast<const void*>(kernel), size_bytes);
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {1, static_cast<unsigned>(options.cluster_y), 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = options.overlaps_previous ? 1 : 0;
+  cudaLaunchConfig_t config{};
+  config.gridDim = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                    static_cast<unsigned>(grid.z)};
+  config.blockDim = {static_cast<unsigned>(threads), 1, 1};
+  config.dynamicSmemBytes = size_bytes;
+  config.stream = static_cast<cudaStream_t>(exec.gpu->stream().native());
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (error != cudaSuccess) {
     fail(ErrorCode::kNotAvailable,
          "GPU: a launch of {} x {} x {} blocks of {} threads with {} bytes failed: {}", grid.x,

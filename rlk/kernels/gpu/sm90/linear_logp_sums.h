@@ -18,7 +18,7 @@ struct PlainTerm {
   RLK_DEVICE explicit PlainTerm(float z) {
     const float t = numerics::fma(z, numerics::kLog2E, numerics::kRoundMagic);
     const float whole = t - numerics::kRoundMagic;
-    f = numerics::fma(z, 0x1.4ae0cp-26f, numerics::fma(z, numerics::kLog2E, -whole));
+    f = numerics::fma(z, numerics::kLog2ELow, numerics::fma(z, numerics::kLog2E, -whole));
     n = std::bit_cast<std::int32_t>(t) - std::bit_cast<std::int32_t>(numerics::kRoundMagic);
     power = numerics::exp2m(f);
   }

@@ -17,7 +17,7 @@ constexpr int kColumns = 256;  // of a tile
 constexpr std::int64_t kPartialBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kGradientBytes = std::int64_t{192} << 20;
 
-std::int64_t column_tiles(std::int64_t n) { return (n + kColumns - 1) / kColumns; }
+std::int64_t column_tiles(std::int64_t n) { return ceil_div(n, kColumns); }
 
 // The scale and target of each row.
 struct RowParams {
@@ -140,8 +140,7 @@ void sums_of_rows(Exec& exec, const LinearLogpArgs& args, std::int64_t first_row
 // Rows in equal parts of at most `most`, multiples of a tile.
 std::int64_t rows_of_a_part(std::int64_t rows, std::int64_t most) {
   most = std::max<std::int64_t>(kTileRows, most / kTileRows * kTileRows);
-  const std::int64_t parts = (rows + most - 1) / most;
-  return (rows + parts * kTileRows - 1) / (parts * kTileRows) * kTileRows;
+  return ceil_div(rows, ceil_div(rows, most) * kTileRows) * kTileRows;
 }
 
 // fault: null where faulty rows are the caller's business.
@@ -245,7 +244,7 @@ bool dense(const ConstTensorView& t) { return t.stride(1) == 1 && copyable(t, t.
 // Of a row: dlogits of a leaf, sums of leaves that wait, and its end.
 std::int64_t gradient_bytes(const LinearLogpArgs& args, int leaves) {
   const std::int64_t units = (args.head.shape(0) + 15) / 16;
-  const std::int64_t columns = 16 * ((units + leaves - 1) / leaves);
+  const std::int64_t columns = 16 * ceil_div(units, leaves);
   int levels = 0;
   for (int i = leaves; i > 1; i /= 2) ++levels;
   return 2 * columns + 4 * levels * args.hidden.shape(1) +
@@ -295,8 +294,8 @@ void linear_logp_backward_tiles(Exec& exec, const LinearLogpBackwardArgs& args) 
     sums_of_all_rows(exec, forward, nullptr);
   }
   RowEnd* const ends = frame.take<RowEnd>(num_rows);
-  launch(exec, {(num_rows + kEndThreads - 1) / kEndThreads}, kEndThreads, 0, row_ends_kernel, ends,
-         num_rows, ref<std::int32_t>(ConstTensorView(forward.state)),
+  launch(exec, {ceil_div(num_rows, kEndThreads)}, kEndThreads, 0, row_ends_kernel, ends, num_rows,
+         ref<std::int32_t>(ConstTensorView(forward.state)),
          ref<float>(ConstTensorView(forward.entropy)), row_params(exec, frame, all),
          ref<float>(args.g), ref<float>(args.g_entropy), exec.gpu->fault());
 

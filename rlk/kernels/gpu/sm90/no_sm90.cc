@@ -1,11 +1,8 @@
 // Stands in for the kernels of profile sm90 where the build has none.
 #include "rlk/kernels/gpu/gpu_kernels.h"
 
-namespace rlk {
+namespace rlk::gpu {
 
-const KernelTable& gpu_kernels_sm90() {
-  static constexpr KernelTable kTable = {.backend = gpu::kBackendSm90};
-  return kTable;
-}
+const KernelTable& sm90_kernels() { return kSm90Backend; }
 
-}  // namespace rlk
+}  // namespace rlk::gpu

@@ -54,7 +54,7 @@ mma_sync_kernel(float* d, const float* c, const bf16* a, const bf16* b, int colu
 RLK_KERNEL(128)
 wgmma_kernel(float* d, const float* c, const bf16* a, const bf16* b, int columns, int k) {
   RLK_SHARED(bf16, operands, 2 * kTile * 64 + 512);
-  const std::uint32_t base = (shared_address(operands) + 1023) & ~1023u;
+  const std::uint32_t base = swizzle_base(operands);
   bf16* const shared_a = operands + (base - shared_address(operands)) / sizeof(bf16);
   bf16* const shared_b = shared_a + kTile * 64;
   float acc[kTile / 2];

@@ -7,12 +7,7 @@
 
 namespace rlk::gpu::sm90 {
 
-// Two numbers rounded to bf16; NaN becomes 0x7fff, which is not the one of the contract.
-RLK_DEVICE std::uint32_t pack_bf16(float low, float high) {
-  std::uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
+// bf16_pair makes 0x7fff of NaN, which is not the one of the contract.
 RLK_DEVICE std::uint32_t canonical_nans(std::uint32_t pair) {
   if ((pair & 0x7fffu) == 0x7fffu) pair = (pair & 0xffff0000u) | 0x7fc0u;
   if ((pair & 0x7fff0000u) == 0x7fff0000u) pair = (pair & 0xffffu) | 0x7fc00000u;
@@ -182,12 +177,7 @@ RLK_DEVICE Target target(const Product& p) { return {p.c, p.c_stride, p.m, p.n, 
 
 RLK_DEVICE void store_one(const Target& to, int m, int n, float x) {
   if (m >= to.m || n >= to.n) return;
-  const std::int64_t at = m * to.stride + n;
-  if (to.is_f32) {
-    store(static_cast<float*>(to.data)[at], x);
-  } else {
-    store(static_cast<bf16*>(to.data)[at], x);
-  }
+  store_at(to.data, to.is_f32, m * to.stride + n, x);
 }
 
 // The 64 x kN values of a warpgroup, where wgmma leaves sums, from row m0 and column n0 on. They
@@ -228,7 +218,7 @@ RLK_DEVICE void store_values(const Target& to, int m0, int n0, float (&acc)[kN /
       std::uint32_t v[4];
       RLK_UNROLL
       for (int j = 0; j < 4; ++j) {
-        v[j] = pack_bf16(acc[(i + j) * 4 + h * 2], acc[(i + j) * 4 + h * 2 + 1]);
+        v[j] = bf16_pair(acc[(i + j) * 4 + h * 2], acc[(i + j) * 4 + h * 2 + 1]);
         if (nan) v[j] = canonical_nans(v[j]);
       }
       // The square turns over one bit of (lane, block) after the other.

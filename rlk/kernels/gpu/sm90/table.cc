@@ -3,14 +3,12 @@
 
 #include "rlk/kernels/gpu/call.h"
 
-namespace rlk {
+namespace rlk::gpu {
 
-const KernelTable& gpu_kernels_sm90() {
+const KernelTable& sm90_kernels() {
   static const KernelTable kTable = [] {
-    KernelTable table = gpu_kernels();
-    table.backend = gpu::kBackendSm90;
-    table.profiles = 1u << static_cast<int>(Profile::kSm90);
-#define RLK_OP(name, Args) table.name = &gpu::call<&gpu::sm90::name, Args>;
+    KernelTable table = with_kernels_of(portable_kernels(), kSm90Backend);
+#define RLK_OP(name, Args) table.name = &call<&sm90::name, Args>;
     RLK_GPU_PRODUCT_OPS(RLK_OP)
 #undef RLK_OP
     return table;
@@ -18,4 +16,4 @@ const KernelTable& gpu_kernels_sm90() {
   return kTable;
 }
 
-}  // namespace rlk
+}  // namespace rlk::gpu

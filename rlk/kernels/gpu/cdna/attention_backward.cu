@@ -8,8 +8,8 @@
 // What a block holds are columns of its matrices, 32 a wave, in registers; what it goes through
 // comes to shared memory in items of 4096 / kD rows, while the one before is used: by rows for
 // scores, by columns for the sums.
+#include "rlk/kernels/gpu/attention_backward_parts.h"
 #include "rlk/kernels/gpu/cdna/attention.h"
-#include "rlk/kernels/gpu/cdna/attention_gradients.h"
 #include "rlk/kernels/gpu/cdna/attention_items.h"
 
 namespace rlk::gpu::cdna {
@@ -58,6 +58,37 @@ class TwoItems {
   std::int64_t row_stride_, head_stride_;
   Octet waiting_[4];
 };
+
+// Of four pairs of a query and a key, the probabilities and the gradients of scores as products
+// take them; +0 where sees(i) is false. minus_lse and d: of the pairs' queries.
+struct PairWeights {
+  Half4 p;
+  Half4 ds;
+};
+template <bool kMasked, typename Sees>
+RLK_DEVICE PairWeights pair_weights(const Float4& s, const Float4& dp, float c,
+                                    const Float4& minus_lse, const Float4& d, const Sees& sees) {
+  Float2 p[2];
+  RLK_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    p[i] = fma(Float2{s[2 * i], s[2 * i + 1]}, pair_of(c),
+               Float2{minus_lse[2 * i], minus_lse[2 * i + 1]});
+  }
+  exp2p(p);
+  std::uint32_t p_word[2], ds_word[2];
+  RLK_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    Float2 ds = p[i] * (Float2{dp[2 * i], dp[2 * i + 1]} - Float2{d[2 * i], d[2 * i + 1]});
+    RLK_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      if (kMasked && !sees(2 * i + j)) p[i][j] = ds[j] = 0.0f;
+      ds[j] = numerics::canonical_nan(ds[j]);
+    }
+    p_word[i] = bf16_pair(p[i][0], p[i][1]);
+    ds_word[i] = bf16_pair(ds[0], ds[1]);
+  }
+  return {half4_of(p_word), half4_of(ds_word)};
+}
 
 // The column's vector as the right operand of products over d.
 template <int kSteps>
@@ -303,7 +334,7 @@ void run(Exec& exec, GradientProblem p, std::int64_t num_tokens) {
 
 }  // namespace
 
-bool attention_gradients(Exec& exec, const AttentionBackwardArgs& args, const float* d_sum) {
+bool attention_backward_tiles(Exec& exec, const AttentionBackwardArgs& args, const float* d_sum) {
   const std::int64_t num_tokens = args.q.shape(0), d = args.q.shape(2);
   const bool fits = (d == 64 || d == 128) && packs<8>(args.q) && packs<8>(args.k) &&
                     packs<8>(args.v) && packs<8>(args.dy) && packs<4>(args.dq) &&

@@ -1,0 +1,65 @@
+// Matrix products of the GPU vendor's library, cuBLASLt: what our own are measured beside. Their
+// order of additions is the library's, so nothing here gives a bit of the contract.
+//
+// The library is opened when it is first needed, so that a program without one runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "rlk/core/tensor.h"
+#include "rlk/device/device.h"
+
+namespace rlk::device {
+
+// The functions of libcublasLt.so that are used.
+class ProductLibrary {
+ public:
+  // Errors  kNotAvailable: `path` cannot be opened, or lacks a function; names both.
+  explicit ProductLibrary(const std::string& path);
+  ~ProductLibrary();
+  ProductLibrary(const ProductLibrary&) = delete;
+  ProductLibrary& operator=(const ProductLibrary&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string version() const;  // "13.1.0"
+
+ private:
+  friend class VendorProduct;
+  struct Functions;
+
+  void check(int status, const char* call) const;
+
+  std::string path_;
+  std::unique_ptr<Functions> functions_;
+};
+
+// The newest of libcublasLt.so.13 and .12 that can be opened, once.
+// Errors  kNotAvailable: neither, and why; or a HIP build.
+const ProductLibrary& product_library();
+
+// d[m, n] = sum_k a[m, k] * b[n, k], summed in f32, by the algorithm that the library's heuristic
+// names first for these shapes.
+class VendorProduct {
+ public:
+  // Views of the shapes above, of which only type and layout count here: a and b of one type, bf16
+  // or f32, one stride of each 1; d bf16 or f32 with rows without gaps.
+  // Errors  kUnsupported: other views; kNotAvailable: a call of the library fails, or it has no
+  // algorithm for them.
+  VendorProduct(const ProductLibrary& library, const ConstTensorView& d, const ConstTensorView& a,
+                const ConstTensorView& b);
+  ~VendorProduct();
+  VendorProduct(const VendorProduct&) = delete;
+  VendorProduct& operator=(const VendorProduct&) = delete;
+
+  // Only enqueues. Memory that the device reaches. Errors  kNotAvailable naming library and call.
+  void run(void* d, const void* a, const void* b, Stream& stream) const;
+
+ private:
+  struct Plan;
+  std::unique_ptr<Plan> plan_;
+};
+
+}  // namespace rlk::device
