@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/engine.h"
 #include "cli/verbs.h"
 #include "rlk/bench/bench.h"
 #include "rlk/io/files.h"
@@ -23,24 +24,12 @@ struct Arguments {
   bool list = false;
 };
 
-// That of the matrix units of this GPU, where there are kernels for them.
-Profile best_profile() {
-  if (device::list().empty()) return Profile::kPortable;
-  const std::string architecture = device::selected().architecture;
-  for (const Profile profile : kAllProfiles) {
-    const KernelTable& table = gpu_kernels(profile);
-    const bool for_one_chip = table.on_device && *table.architecture != '\0';
-    if (for_one_chip && architecture.starts_with(table.architecture)) return profile;
-  }
-  return Profile::kPortable;
-}
-
 BenchOptions options_of(const Arguments& a) {
   BenchOptions options = a.options;
   options.gpu = a.device != "cpu";
   if (!a.profile.empty()) options.contract.profile = parse_profile(a.profile);
   if (a.list) return options;
-  if (a.profile.empty() && options.gpu) options.contract.profile = best_profile();
+  if (a.profile.empty() && options.gpu) options.contract.profile = matrix_profile();
   options.kernels = &find_backend(a.device, options.contract.profile);
   return options;
 }
@@ -69,15 +58,14 @@ void add_bench(CLI::App& app, int& exit_code) {
   auto a = std::make_shared<Arguments>();
   CLI::App* verb = app.add_subcommand(
       "bench", "Time the contract's kernels beside vendor libraries, memory and route production");
-  verb->add_option(
-          "device,--backend,--device", a->device,
-          "cpu; cuda or hip: the first GPU, with sizes of its own (this has not yet run on "
-          "a GPU, only on an emulator)")
+  verb->add_option("device,--backend,--device", a->device,
+                   "cpu; cuda or hip: the GPU, with sizes of its own (this has not yet run on "
+                   "a GPU, only on an emulator)")
       ->check(CLI::IsMember({"cpu", "cuda", "hip"}))
       ->capture_default_str();
   verb->add_option("--profile", a->profile,
                    "Of the contract; default: portable, on a GPU that of its matrix units")
-      ->check(CLI::IsMember({"portable", "sm90", "cdna3", "cdna2"}));
+      ->check(CLI::IsMember(profile_names()));
   verb->add_flag("--quick", a->options.quick,
                  "Fewer and smaller cases; of a CPU at most 90 seconds");
   verb->add_option("--filter", a->options.filter, "Only cases in whose name REGEX is found")

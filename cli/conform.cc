@@ -136,8 +136,7 @@ void add_conform(CLI::App& app, int& exit_code) {
           "--backend,--device", a->backends,
           "With commas between: cpu, cuda or hip (those of the profile on the GPU), or one by its "
           "own name: cpu.scalar, cpu.avx2, cpu.avx512, production, cuda.sm90, reference; all: "
-          "every "
-          "one of this machine but the reference. Default: cpu")
+          "every one of this machine but the reference. Default: cpu")
       ->delimiter(',');
   verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
   verb->add_option("--profile", a->profile,

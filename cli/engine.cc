@@ -10,15 +10,12 @@
 #include "rlk/verify/admission_file.h"
 
 namespace rlk::cli {
-namespace {
 
 std::vector<std::string> profile_names() {
   std::vector<std::string> names;
   for (const Profile profile : kAllProfiles) names.emplace_back(to_string(profile));
   return names;
 }
-
-}  // namespace
 
 Contract EngineFlags::contract() const {
   Contract contract;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rlk/ops/context.h"
 
@@ -11,6 +12,9 @@ class App;
 }
 
 namespace rlk::cli {
+
+// Of every profile: what --profile takes.
+std::vector<std::string> profile_names();
 
 struct EngineFlags {
   std::string backend = "cpu";

@@ -98,35 +98,42 @@ void judge(BenchCase& c) {
   if (best_rate > 0) c.ratio = c.rate / best_rate;
 }
 
-std::vector<double> measured(bench::Engines& engines, const Prepared& prepared,
-                             const std::vector<const Contender*>& contenders) {
+std::vector<bench::Time> measured(bench::Engines& engines, const Prepared& prepared,
+                                  const std::vector<const Contender*>& contenders) {
   if (!engines.on_device()) {
     return bench::measure(
         contenders, engines.quick ? bench::Budget{0.015, 5, 0.2} : bench::Budget{0.04, 9, 1.0});
   }
   const bench::Budget budget =
       engines.quick ? bench::Budget{5e-4, 7, 0.1} : bench::Budget{1e-3, 20, 2.0};
-  std::vector<double> seconds =
+  std::vector<bench::Time> times =
       bench::measure_on_device(contenders, prepared.turns, budget, engines.stream());
-  engines.ours.synchronize();
-  return seconds;
+  if (!times[0].error) engines.ours.synchronize();
+  return times;
 }
 
 double scale_of(const std::string& unit) {
   return unit == bench::kTokens ? 1.0 : unit == bench::kTflops ? 1e-12 : 1e-9;
 }
 
+// A peer that fails is left out; an error of ours is one of the case.
 void time_case(const Case& what, const Prepared& prepared, bench::Engines& engines, BenchCase& c) {
   std::vector<const Contender*> contenders{&prepared.ours};
   for (const Contender& peer : prepared.peers) contenders.push_back(&peer);
-  const std::vector<double> seconds = measured(engines, prepared, contenders);
+  const std::vector<bench::Time> times = measured(engines, prepared, contenders);
+  if (times[0].error) throw Error(*times[0].error);
   const double scale = scale_of(what.unit);
-  c.ms = 1e3 * seconds[0];
-  c.rate = scale * prepared.ours.work / seconds[0];
+  c.ms = 1e3 * times[0].seconds;
+  c.rate = scale * prepared.ours.work / times[0].seconds;
   for (std::size_t i = 1; i < contenders.size(); ++i) {
     const Contender& p = *contenders[i];
+    if (times[i].error) {
+      bench::note_missing(c.note, p.name, times[i].error->what());
+      continue;
+    }
+    const double seconds = times[i].seconds;
     const bool judged = p.judged && (what.against.empty() || what.against == p.name);
-    c.peers.push_back({p.name, 1e3 * seconds[i], scale * p.work / seconds[i], judged});
+    c.peers.push_back({p.name, 1e3 * seconds, scale * p.work / seconds, judged});
   }
   judge(c);
 }
@@ -153,12 +160,10 @@ BenchCase run_case(const Selected& s, const BenchOptions& options, const bench::
     prepared.finish(c);
   } catch (const Error& e) {
     c.note = e.what();
-    // The bits are right, and a library could not be timed.
-    if (c.bits_equal && e.code() == ErrorCode::kNotAvailable) return c;
     // A type or size that the kernels do not have is no case, nor is one whose files are missing;
-    // any other error, of a GPU too, is one that failed.
-    c.ran = e.code() != ErrorCode::kDtype && e.code() != ErrorCode::kUnsupported &&
-            (e.code() != ErrorCode::kNotAvailable || options.gpu);
+    // any other error, of a GPU too, and any behind the first call is one that failed.
+    c.ran = c.ran || (e.code() != ErrorCode::kDtype && e.code() != ErrorCode::kUnsupported &&
+                      (e.code() != ErrorCode::kNotAvailable || options.gpu));
     c.bits_equal = false;
   }
   return c;

@@ -41,9 +41,10 @@ struct BenchCase {
   std::string name;  // "gemm/bf16/tree/512x4096x1024/threads:2"
   std::string op;
   std::string shape;
-  int threads = 1;  // 0: not of a GPU
-  bool bits_equal = false;
-  std::string note;  // the first difference, why the case did not run, or why a peer is missing
+  int threads = 1;          // 0: not of a GPU
+  bool bits_equal = false;  // false too where a call of ours failed
+  std::string note;  // the first difference, why the case failed or did not run, or why a peer is
+                     // missing
   bool ran = false;
   double ms = 0;    // median over repetitions, ours
   double rate = 0;  // work by time

@@ -54,7 +54,12 @@ void wait_for_idle_threads() {
 }
 
 double seconds_of(const Contender& c) {
-  c.enter();
+  struct Entered {
+    explicit Entered(const Contender& what) : c(what) { c.enter(); }
+    ~Entered() { c.leave(); }
+    const Contender& c;
+  };
+  const Entered entered(c);
   c.call();
   double best = 1e30;
   for (double total = 0; total < 2e-3;) {
@@ -64,7 +69,6 @@ double seconds_of(const Contender& c) {
     total += s;
     best = std::min(best, s);
   }
-  c.leave();
   return best;
 }
 
@@ -80,12 +84,19 @@ void initialize_once() {
 
 }  // namespace
 
-std::vector<double> measure(const std::vector<const Contender*>& contenders, const Budget& budget) {
+std::vector<Time> measure(const std::vector<const Contender*>& contenders, const Budget& budget) {
   initialize_once();
   benchmark::ClearRegisteredBenchmarks();
+  std::vector<Time> times(contenders.size());
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     const Contender& c = *contenders[i];
-    const double call_s = seconds_of(c);
+    double call_s = 0;
+    try {
+      call_s = seconds_of(c);
+    } catch (const Error& e) {
+      times[i].error = e;
+      continue;
+    }
     const double calls = std::max(1.0, std::ceil(budget.run_s / call_s));
     const bool warm = call_s < budget.run_s;
     const auto body = [&c, warm](benchmark::State& state) {
@@ -104,9 +115,8 @@ std::vector<double> measure(const std::vector<const Contender*>& contenders, con
   Collector collector(contenders.size());
   benchmark::RunSpecifiedBenchmarks(&collector);
   benchmark::ClearRegisteredBenchmarks();
-  std::vector<double> medians;
-  for (std::size_t i = 0; i < contenders.size(); ++i) medians.push_back(collector.median(i));
-  return medians;
+  for (std::size_t i = 0; i < times.size(); ++i) times[i].seconds = collector.median(i);
+  return times;
 }
 
 }  // namespace rlk::bench

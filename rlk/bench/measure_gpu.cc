@@ -14,10 +14,13 @@ double median(std::vector<double> x) {
   return (x[(x.size() - 1) / 2] + x[x.size() / 2]) / 2;
 }
 
-// What a stream takes for some work, by the device's clock.
+// What a stream takes for some work, by the device's clock. The first time of it is not counted: it
+// brings what the work needs to the device, and while it runs the host gives the second, so that no
+// time of the host's is in it.
 template <typename Work>
 double seconds_of(device::Stream& stream, const Work& work) {
   device::Event start, end;
+  work();
   start.record(stream);
   work();
   end.record(stream);
@@ -28,6 +31,11 @@ struct Recorded {
   std::unique_ptr<device::Graph> graph;
   int calls = 1;
   int runs = 1;
+  std::vector<double> seconds = {};  // of a call, per run
+
+  void run(device::Stream& stream) {
+    seconds.push_back(seconds_of(stream, [&] { graph->launch(stream); }) / calls);
+  }
 };
 
 Recorded record(const Contender& c, int turns, const Budget& budget, device::Stream& stream) {
@@ -47,21 +55,31 @@ Recorded record(const Contender& c, int turns, const Budget& budget, device::Str
 
 }  // namespace
 
-std::vector<double> measure_on_device(const std::vector<const Contender*>& contenders, int turns,
-                                      const Budget& budget, device::Stream& stream) {
-  std::vector<Recorded> all;
-  for (const Contender* c : contenders) all.push_back(record(*c, turns, budget, stream));
-  std::vector<std::vector<double>> seconds(all.size());
+std::vector<Time> measure_on_device(const std::vector<const Contender*>& contenders, int turns,
+                                    const Budget& budget, device::Stream& stream) {
+  std::vector<Recorded> all(contenders.size());
+  std::vector<Time> times(contenders.size());
+  // An error of one contender ends that one's part alone.
+  const auto try_one = [&](std::size_t i, const auto& part) {
+    if (times[i].error) return;
+    try {
+      part();
+    } catch (const Error& e) {
+      times[i].error = e;
+    }
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    try_one(i, [&] { all[i] = record(*contenders[i], turns, budget, stream); });
+  }
   for (int run = 0; run < budget.runs; ++run) {
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (run >= all[i].runs) continue;
-      const double s = seconds_of(stream, [&] { all[i].graph->launch(stream); });
-      seconds[i].push_back(s / all[i].calls);
+      if (run < all[i].runs) try_one(i, [&] { all[i].run(stream); });
     }
   }
-  std::vector<double> medians;
-  for (const std::vector<double>& s : seconds) medians.push_back(median(s));
-  return medians;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!times[i].error) times[i].seconds = median(all[i].seconds);
+  }
+  return times;
 }
 
 }  // namespace rlk::bench

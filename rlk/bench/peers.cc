@@ -141,9 +141,7 @@ Call product_call(const Peer& peer) {
 // And by the GPU's: `like` has the layouts of every product that will be asked for.
 Call product_call(Engines& e, const Peer& peer, const PeerProduct& like) {
   auto plan = std::make_shared<const device::VendorProduct>(*peer.products, like.c, like.a, like.b);
-  return [plan, products = peer.products, &e](const PeerProduct& p) {
-    plan->run(p.c.data, p.a.data, p.b.data, e.stream());
-  };
+  return [plan, &e](const PeerProduct& p) { plan->run(p.c.data, p.a.data, p.b.data, e.stream()); };
 }
 
 Contender product_contender(Engines& e, const Peer& peer, double work,
@@ -169,6 +167,10 @@ Contender product_contender(Engines& e, const Peer& peer, double work,
 
 }  // namespace
 
+void note_missing(std::string& note, const std::string& peer, const std::string& reason) {
+  note += fmt::format("{}no peer {}: {}", note.empty() ? "" : "; ", peer, reason);
+}
+
 void add_products(Engines& e, double work, const std::vector<std::vector<PeerProduct>>& turns,
                   const std::shared_ptr<void>& owner, Prepared& out) {
   for (const Peer& peer : e.peers) {
@@ -181,7 +183,7 @@ void add_products(Engines& e, double work, const std::vector<std::vector<PeerPro
         reason = error.what();
       }
     }
-    if (e.on_device()) out.note = fmt::format("no peer {}: {}", peer.library.name, reason);
+    if (e.on_device()) note_missing(out.note, peer.library.name, reason);
   }
 }
 

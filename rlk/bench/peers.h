@@ -47,6 +47,8 @@ struct PeerProduct {
   TensorView c;
   ConstTensorView a, b;
 };
+// Adds to the note of a case that it has no such peer, and why.
+void note_missing(std::string& note, const std::string& peer, const std::string& reason);
 // Products by each library. Each call takes the next of `turns`, and gives all products in it; the
 // layouts are the same in every turn. `owner` has the data.
 void add_products(Engines& e, double work, const std::vector<std::vector<PeerProduct>>& turns,

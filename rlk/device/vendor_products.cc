@@ -39,6 +39,40 @@ constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{32} << 20;
 
 int type_of(DType dtype) { return dtype == DType::kF32 ? kRealF32 : kRealBF16; }
 
+void check_view(const char* name, const ConstTensorView& x) {
+  if (x.dtype != DType::kBF16 && x.dtype != DType::kF32) {
+    fail(ErrorCode::kUnsupported, "products: {} is {}, expected BF16 or F32", name,
+         to_string(x.dtype));
+  }
+  if (x.rank() != 2) {
+    fail(ErrorCode::kUnsupported, "products: {} has shape {}, expected two dimensions", name,
+         x.layout.to_string());
+  }
+}
+
+// Of the three views what their descriptions to the library could not say or would say wrong.
+void check_views(const ConstTensorView& d, const ConstTensorView& a, const ConstTensorView& b) {
+  check_view("d", d);
+  check_view("a", a);
+  check_view("b", b);
+  if (b.dtype != a.dtype) {
+    fail(ErrorCode::kUnsupported, "products: b is {}, expected {} as a is", to_string(b.dtype),
+         to_string(a.dtype));
+  }
+  if (b.shape(1) != a.shape(1)) {
+    fail(ErrorCode::kUnsupported, "products: b has shape {}, expected {} columns as a has",
+         b.layout.to_string(), a.shape(1));
+  }
+  if (d.shape(0) != a.shape(0) || d.shape(1) != b.shape(0)) {
+    fail(ErrorCode::kUnsupported, "products: d has shape {}, expected [{}, {}]",
+         d.layout.to_string(), a.shape(0), b.shape(0));
+  }
+  if (d.stride(1) != 1) {
+    fail(ErrorCode::kUnsupported, "products: d has strides [{}, {}], expected rows without gaps",
+         d.stride(0), d.stride(1));
+  }
+}
+
 }  // namespace
 
 struct ProductLibrary::Functions {
@@ -147,11 +181,11 @@ struct VendorProduct::Plan {
 
   // The layout of x[rows, k] as the library sees it, and whether it has to be transposed there to
   // have k as its second index.
-  Handle layout_of(const ConstTensorView& x, bool* k_is_first) const {
+  Handle layout_of(const char* name, const ConstTensorView& x, bool* k_is_first) const {
     *k_is_first = x.stride(1) == 1;
     if (!*k_is_first && x.stride(0) != 1) {
-      fail(ErrorCode::kUnsupported, "products: strides [{}, {}], expected one of them 1",
-           x.stride(0), x.stride(1));
+      fail(ErrorCode::kUnsupported, "products: {} has strides [{}, {}], expected one of them 1",
+           name, x.stride(0), x.stride(1));
     }
     const int first = *k_is_first ? 1 : 0;
     Handle layout = nullptr;
@@ -178,17 +212,14 @@ struct VendorProduct::Plan {
 VendorProduct::VendorProduct(const ProductLibrary& library, const ConstTensorView& d,
                              const ConstTensorView& a, const ConstTensorView& b)
     : plan_(std::make_unique<Plan>(library)) {
+  check_views(d, a, b);
   Plan& p = *plan_;
   library.check(p.call.create(&p.handle), "cublasLtCreate");
   library.check(p.call.desc_create(&p.desc, kComputeF32, kRealF32), "cublasLtMatmulDescCreate");
   bool a_k_is_first = false, b_k_is_first = false, d_is_dense = false;
-  p.a = p.layout_of(a, &a_k_is_first);
-  p.b = p.layout_of(b, &b_k_is_first);
-  p.d = p.layout_of(d, &d_is_dense);
-  if (!d_is_dense || a.dtype != b.dtype) {
-    fail(ErrorCode::kUnsupported, "products: a, b and d are {}, {} and {}", to_string(a.dtype),
-         to_string(b.dtype), to_string(d.dtype));
-  }
+  p.a = p.layout_of("a", a, &a_k_is_first);
+  p.b = p.layout_of("b", b, &b_k_is_first);
+  p.d = p.layout_of("d", d, &d_is_dense);
   p.set_operation(kDescTransA, b_k_is_first);   // the library's first operand is b
   p.set_operation(kDescTransB, !a_k_is_first);  // and its second a^T
   library.check(p.call.preference_create(&p.preference), "cublasLtMatmulPreferenceCreate");

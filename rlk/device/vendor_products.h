@@ -46,15 +46,16 @@ class VendorProduct {
  public:
   // Views of the shapes above, of which only type and layout count here: a and b of one type, bf16
   // or f32, one stride of each 1; d bf16 or f32 with rows without gaps.
-  // Errors  kUnsupported: other views; kNotAvailable: a call of the library fails, or it has no
-  // algorithm for them.
+  // Errors  kUnsupported: other views, with which, expected and got; kNotAvailable: a call of the
+  // library fails, or it has no algorithm for them.
   VendorProduct(const ProductLibrary& library, const ConstTensorView& d, const ConstTensorView& a,
                 const ConstTensorView& b);
   ~VendorProduct();
   VendorProduct(const VendorProduct&) = delete;
   VendorProduct& operator=(const VendorProduct&) = delete;
 
-  // Only enqueues. Memory that the device reaches. Errors  kNotAvailable naming library and call.
+  // Only enqueues. Memory that the device reaches, each 256-byte aligned: the heuristic has counted
+  // on it. Errors  kNotAvailable naming library and call.
   void run(void* d, const void* a, const void* b, Stream& stream) const;
 
  private:

@@ -61,6 +61,15 @@ const KernelTable& find_backend(std::string_view name, Profile profile) {
   fail(ErrorCode::kInvalidArgument, "unknown backend \"{}\"; there are {}", name, names);
 }
 
+Profile matrix_profile() {
+  if (device::list().empty()) return Profile::kPortable;
+  const device::Info gpu = device::selected();
+  for (const Profile profile : kAllProfiles) {
+    if (profile != Profile::kPortable && runs_on(gpu, gpu_kernels(profile))) return profile;
+  }
+  return Profile::kPortable;
+}
+
 std::vector<const KernelTable*> all_backends(Profile profile) {
   std::vector<const KernelTable*> tables;
   const auto add = [&](const KernelTable& table) {

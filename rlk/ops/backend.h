@@ -14,6 +14,10 @@ namespace rlk {
 //         machine lacks it, and why.
 const KernelTable& find_backend(std::string_view name, Profile profile = Profile::kPortable);
 
+// The profile of the matrix units of this thread's GPU, where this build has kernels for them;
+// else, and without a GPU, portable.
+Profile matrix_profile();
+
 // What this machine has that gives the bits of `profile`: the reference, cpu.scalar and what the
 // CPU supports of the others, production, and that of the GPU of this thread.
 std::vector<const KernelTable*> all_backends(Profile profile = Profile::kPortable);

@@ -128,6 +128,11 @@ Context::Context(const Contract& contract, Modes modes, int num_threads,
       fail(ErrorCode::kNotAdmitted, "{}: {}; `rlk conform` tries for admission", to_string(op),
            refusal);
     }
+    if (mode == Mode::kAudit && contract_kernels_ == &production_kernels()) {
+      fail(ErrorCode::kInvalidArgument,
+           "{}: mode audit would hold backend {} against itself; expected another backend",
+           to_string(op), contract_kernels_->backend);
+    }
     if (mode == Mode::kAuto) fallback_reasons_[i] = refusal;
     const bool contract = mode == Mode::kStrict || (mode == Mode::kAuto && refusal.empty());
     tables_[i] = contract ? contract_kernels_ : &production_kernels();
@@ -155,7 +160,10 @@ ConstTensorView Context::mirror(const ConstTensorView& t) {
 
 void Context::expect_fault(Op op, const char* fault) {
   if (!queue_) return;
-  if (std::ssize(pending_) == device::Queue::kFaultCells) synchronize();
+  if (std::ssize(pending_) == device::Queue::kFaultCells) {
+    if (recording_) fail(ErrorCode::kUnsupported, "{}: the recording is too long", where(op));
+    synchronize();
+  }
   queue_->use_fault_cell(std::ssize(pending_));
   pending_.push_back({op, layer_, node_, fault});
 }
@@ -181,10 +189,13 @@ void Context::synchronize() {
   }
 }
 
-void Context::abandon() {
+void Context::abandon() noexcept {
   if (!queue_) return;
   const std::size_t count = take_pending().size();
-  queue_->take_faults(static_cast<std::int64_t>(count));
+  try {
+    queue_->take_faults(static_cast<std::int64_t>(count));
+  } catch (const Error&) {
+  }
 }
 
 bool Context::can_record() const {
@@ -197,13 +208,16 @@ Context::Recording Context::record(const std::function<void()>& work) {
   synchronize();  // the recorded calls have the first fault cells, and mirrors of their own
   Provenance others = std::exchange(provenance_, {});
   Recording recording;
+  recording_ = true;
   try {
     recording.graph_ = std::make_unique<device::Graph>(queue_->stream(), work);
   } catch (...) {
+    recording_ = false;
     take_pending();
     provenance_ = std::move(others);
     throw;
   }
+  recording_ = false;
   recording.pending_ = take_pending();
   recording.provenance_ = std::exchange(provenance_, std::move(others));
   return recording;

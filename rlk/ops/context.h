@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -104,8 +105,9 @@ class Context {
   // Errors  kNonFinite: the first call that met a number the contract forbids.
   void synchronize();
 
-  // After an error: waits, and forgets the faults of all calls so far.
-  void abandon();
+  // After an error: waits, and forgets the faults of all calls so far. What the device says now it
+  // has said before.
+  void abandon() noexcept;
 
   // Calls that were recorded once and can be given to the device again as a whole, by one launch.
   // They read the memory that they read when they were recorded, and what it holds then; index
@@ -116,7 +118,8 @@ class Context {
   // Records the calls that `work` makes; none of them runs, and the host sees none of their
   // results. The same calls, of the same shapes, must have run before: so that nothing has to
   // be allocated. `work` must not wait for the device.
-  // Errors  those of `work`; kNotAvailable: what a recording may not do, with the call.
+  // Errors  those of `work`; kNotAvailable: what a recording may not do, with the call;
+  //         kUnsupported: more than device::Queue::kFaultCells calls.
   Recording record(const std::function<void()>& work);
   // Gives the calls to the device, as if they were made here: their faults are errors of
   // synchronize(), with their nodes, and they count in the provenance, without time. The checks of
@@ -184,8 +187,24 @@ class Context {
   Fault fault_;
   Exec exec_;
   Provenance provenance_;
+  bool recording_ = false;
   int layer_ = -1;
   const char* node_ = nullptr;
+};
+
+// At the head of a step of an engine: if an error leaves the scope, the calls so far are abandoned.
+class AbandonOnError {
+ public:
+  explicit AbandonOnError(Context& ctx) : ctx_(ctx), num_errors_(std::uncaught_exceptions()) {}
+  ~AbandonOnError() {
+    if (std::uncaught_exceptions() > num_errors_) ctx_.abandon();
+  }
+  AbandonOnError(const AbandonOnError&) = delete;
+  AbandonOnError& operator=(const AbandonOnError&) = delete;
+
+ private:
+  Context& ctx_;
+  int num_errors_;
 };
 
 class Context::Recording {

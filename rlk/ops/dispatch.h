@@ -36,6 +36,21 @@ void check_samples(const Context& ctx, Op op, const ConstTensorView& cu_seqlens,
 
 [[noreturn]] void fail_missing(const Context& ctx, Op op);
 
+// Gives the call to `field` of `table`; a kernel on a device gets index arrays as it can read them.
+template <typename Args>
+void run_kernel(Context& ctx, const KernelTable& table,
+                void (*KernelTable::*field)(Exec&, const Args&), const Args& args) {
+  if (!table.on_device) {
+    (table.*field)(ctx.exec(), args);
+    return;
+  }
+  Args there = args;
+  for_each_input(there, [&](const InputName& name, ConstTensorView& t) {
+    if (name.is_index) t = ctx.mirror(t);
+  });
+  (table.*field)(ctx.exec(), there);
+}
+
 // Runs `field` of the table that the context's mode selects, notes what ran, and turns a fault into
 // an error: `fault` says what the row in question holds ("sum of squares is not finite").
 // `shape` is the view that stands for the call in the provenance.
@@ -50,28 +65,21 @@ void dispatch(Context& ctx, Op op, void (*KernelTable::*field)(Exec&, const Args
   if (!table.on_device) ctx.synchronize();  // its kernel reads what the device may still write
   const bool audited = ctx.mode(op) == Mode::kAudit && ctx.contract_table().*field;
   if (audited) {
-    // The contract kernel goes first: the production kernel may write over its own inputs.
+    // The contract kernel goes first, and is done before the production kernel starts, which may
+    // write over its own inputs.
     Args redirected = args;
     for_each_output(redirected,
                     [&](const char* name, TensorView& out) { audit.redirect(name, out); });
     ctx.expect_fault(op, nullptr);
-    (ctx.contract_table().*field)(exec, redirected);
+    run_kernel(ctx, ctx.contract_table(), field, redirected);
+    ctx.synchronize();
   }
   exec.fault.clear();
   ctx.expect_fault(op, fault);
   const auto start = std::chrono::steady_clock::now();
-  if (table.on_device) {
-    Args there = args;
-    for_each_input(there, [&](const InputName& name, ConstTensorView& t) {
-      if (name.is_index) t = ctx.mirror(t);
-    });
-    (table.*field)(exec, there);
-  } else {
-    (table.*field)(exec, args);
-  }
+  run_kernel(ctx, table, field, args);
   const auto time = std::chrono::steady_clock::now() - start;
   call.time_ns = std::chrono::nanoseconds(time).count();
-  if (audited) ctx.synchronize();
   audit.compare(call.audit_compared, call.audit_mismatches);
   if (exec.fault.row() >= 0) ctx.fail_faulty(op, fault);
   ctx.provenance().record(op, table.backend, ctx.mode(op), shape, call);

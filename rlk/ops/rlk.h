@@ -114,13 +114,16 @@ RLK_API const char* rlk_backend_name(const rlk_context* context);
 /* On the CPU a tensor may lie in any memory, and a call is done when it returns.
  *
  * With kernels of a GPU a call is only given to it. Results are there after rlk_synchronize, and
- * until then the caller leaves the memory of the call as it is. Each tensor lies in memory that GPU
- * and host both reach: of rlk_memory_allocate, or the vendor's managed or pinned memory. Two kinds
- * are not bound to that. Index arrays (i32 and i64 inputs: ids, offsets, targets, block tables,
- * group_ends; but not `state`) are read by the host, and without gaps they may lie in any memory
- * of it. Everything else but `rewards` the host does not look at in mode strict, so it may lie in
- * memory that the GPU alone reaches. The arrays that are no tensors (params, keys, the list of
- * grads) are always the host's. */
+ * until then the caller leaves the memory of the call as it is. The GPU is device 0 of the process
+ * (CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES chooses it), and calls set the thread's device to
+ * it. Each tensor lies in memory that GPU and host both reach: of rlk_memory_allocate, or the
+ * vendor's managed or pinned memory. Two kinds are not bound to that. Index arrays (i32 and i64
+ * inputs: ids, offsets, targets, block tables, group_ends; but not `state`) are read by the host,
+ * and without gaps they may lie in any memory of it. One at the address of an earlier call's, as an
+ * array on the stack may come to lie, would be read as that call's before rlk_synchronize.
+ * Everything else but `rewards` the host does not look at in mode strict, so it may lie in memory
+ * that the GPU alone reaches. The arrays that are no tensors (params, keys, the list of grads) are
+ * always the host's. */
 enum {
   RLK_MEMORY_TENSORS = 0, /* for what the kernels compute with */
   RLK_MEMORY_SMALL = 1    /* for what the host writes or reads around every call: indices, logp */

@@ -183,8 +183,14 @@ rlk_status rlk_memory_allocate(rlk_context* context, int32_t which, size_t size_
     fields.in_range("which", which, RLK_MEMORY_TENSORS, RLK_MEMORY_SMALL);
     if (size_bytes == 0) return;
     rlk::Memory& memory = which == RLK_MEMORY_SMALL ? ctx.small_memory() : ctx.memory();
-    const auto entry = context->allocated.emplace(memory.take(size_bytes), &memory).first;
-    out = entry->first;
+    void* const taken = memory.take(size_bytes);
+    try {
+      context->allocated.emplace(taken, &memory);
+    } catch (...) {
+      memory.give_back(taken);
+      throw;
+    }
+    out = taken;
   });
 }
 

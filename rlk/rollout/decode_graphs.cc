@@ -31,6 +31,7 @@ void DecodeGraphs::run(const Key& key, const std::function<void()>& work) {
   }
   entries_.splice(entries_.begin(), entries_, found);
   if (!found->recording) {
+    ctx_.synchronize();  // faults of earlier calls are none of the recording
     try {
       found->recording = ctx_.record(work);
     } catch (const Error& e) {

@@ -2,7 +2,6 @@
 // again, and one launch of a graph takes the place of them all.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -15,12 +14,12 @@ namespace rlk {
 class DecodeGraphs {
  public:
   // What the launches of a step depend on: two steps with the same key make the same ones. Kernels
-  // read everything else when they run, in arrays and tensors at these addresses.
-  using Addresses = std::array<const void*, 10>;
+  // read everything else when they run.
   struct Key {
     std::int64_t num_seqs = 0;
-    std::int64_t max_pages = 0;  // width of the block table
-    Addresses addresses{};
+    std::int64_t max_pages = 0;    // width of the block table
+    const void* hidden = nullptr;  // where the step has its scratch: hidden states and logits of
+    const void* logits = nullptr;  // the rows that are sampled
     bool operator==(const Key&) const = default;
   };
   static constexpr std::size_t kMaxGraphs = 64;  // of the keys used last

@@ -66,6 +66,16 @@ struct RolloutEngine::Batch {
 
   std::int64_t num_seqs() const { return std::ssize(kv_lens); }
 
+  void reserve(std::size_t tokens, std::size_t sequences, std::size_t pages) {
+    token_ids.reserve(tokens);
+    positions.reserve(tokens);
+    slot_mapping.reserve(tokens);
+    cu_seqlens.reserve(sequences + 1);
+    kv_lens.reserve(sequences);
+    sampled_rows.reserve(sequences);
+    block_table.reserve(sequences * pages);
+  }
+
   // Rows for a graph of `count` sequences: they repeat the shortest one, which costs least. Their
   // results are its results, and so are their faults, which it reports as the lower row; only keys
   // and values go elsewhere, to the rows of the cache from `slot` on.
@@ -102,14 +112,22 @@ RolloutEngine::RolloutEngine(Context& ctx, const ModelConfig& config, const Roll
       options_(checked(config, options)),
       model_(config, ctx.contract(), options_.max_model_len, false, ctx.memory()),
       pool_(options_.num_pages, options_.page_size, options_.prefix_cache),
+      graphs_(ctx, options_.graphs),
       kv_cache_(config,
                 options_.num_pages * options_.page_size +
-                    (options_.graphs && ctx.can_record() ? DecodeGraphs::kMaxPadding : 0),
+                    (graphs_.enabled() ? DecodeGraphs::kMaxPadding : 0),
                 ctx.memory()),
       scheduler_(pool_, options_.max_num_seqs, options_.max_num_batched_tokens),
       activations_(config, false, ctx.memory()),
-      batch_(std::make_unique<Batch>(ctx.small_memory())),
-      graphs_(ctx, options_.graphs) {}
+      batch_(std::make_unique<Batch>(ctx.small_memory())) {
+  if (!graphs_.enabled()) return;
+  // Graphs know addresses: what a step reads and writes never moves. Scratch only grows, and new
+  // weights are copied to where the old ones were (Model::load).
+  const std::int64_t tokens = options_.max_num_batched_tokens + DecodeGraphs::kMaxPadding;
+  activations_.reserve(tokens);
+  batch_->reserve(tokens, options_.max_num_seqs + DecodeGraphs::kMaxPadding,
+                  pages_of(options_.max_model_len, options_.page_size));
+}
 
 RolloutEngine::~RolloutEngine() = default;
 
@@ -211,6 +229,7 @@ void RolloutEngine::build(const std::vector<ScheduledSequence>& scheduled, Batch
 std::vector<Completion> RolloutEngine::step() {
   std::vector<Completion> finished;
   if (scheduler_.idle()) return finished;
+  const AbandonOnError guard(ctx_);
   Batch& batch = *batch_;
   build(scheduler_.schedule(), batch);
   try {
@@ -222,10 +241,9 @@ std::vector<Completion> RolloutEngine::step() {
       last = view(frame.take<bf16>(n * config.hidden_size), {n, config.hidden_size});
       logits = view(frame.take<float>(n * config.vocab_size), {n, config.vocab_size});
     }
-    activations_.reserve(std::ssize(batch.token_ids));  // before addresses() looks
     const auto work = [&] { run_model(batch, last, logits); };
     if (batch.only_decodes) {
-      graphs_.run({n, batch.max_pages, addresses(batch, last, logits)}, work);
+      graphs_.run({n, batch.max_pages, last.data, logits.data}, work);
     } else {
       work();
     }
@@ -233,7 +251,6 @@ std::vector<Completion> RolloutEngine::step() {
   } catch (...) {
     // Pages of this step are published, but their keys may not be written.
     drop_kv();
-    ctx_.abandon();
     throw;
   }
   ++stats_.num_steps;
@@ -264,23 +281,6 @@ void RolloutEngine::run_model(const Batch& b, const TensorView& last, const Tens
   ctx_.set_node(-1, "lm_head");
   copy_rows(ctx_, {last, hidden, vector_view(b.sampled_rows), {}});
   compute_logits(ctx_, model_, last, logits);
-}
-
-// What run_model reads and writes and what may move between steps. Of the activations one stands
-// for all, which move together. Weights, RoPE tables and the cache stay where the engine made them:
-// Model::load copies into them.
-DecodeGraphs::Addresses RolloutEngine::addresses(const Batch& b, const TensorView& last,
-                                                 const TensorView& logits) const {
-  return {b.token_ids.data(),
-          b.positions.data(),
-          b.cu_seqlens.data(),
-          b.kv_lens.data(),
-          b.slot_mapping.data(),
-          b.block_table.data(),
-          b.sampled_rows.data(),
-          activations_.x_out.data<void>(),
-          last.data,
-          logits.data};
 }
 
 void RolloutEngine::sample_tokens(const Batch& b, const ConstTensorView& logits) {

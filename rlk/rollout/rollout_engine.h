@@ -69,20 +69,18 @@ class RolloutEngine {
   void drop_kv();
   void build(const std::vector<ScheduledSequence>& scheduled, Batch& batch);
   void run_model(const Batch& batch, const TensorView& last, const TensorView& logits);
-  DecodeGraphs::Addresses addresses(const Batch& batch, const TensorView& last,
-                                    const TensorView& logits) const;
   void sample_tokens(const Batch& batch, const ConstTensorView& logits);
 
   Context& ctx_;
   RolloutOptions options_;
   Model model_;
   PagePool pool_;
+  DecodeGraphs graphs_;
   KvCache kv_cache_;
   Scheduler scheduler_;
   Activations activations_;
   RolloutStats stats_;
   std::unique_ptr<Batch> batch_;
-  DecodeGraphs graphs_;
 };
 
 }  // namespace rlk

@@ -3,6 +3,7 @@
 #include "rlk/core/error.h"
 
 namespace rlk {
+
 void validate(const TrainSample& s, std::int64_t index, std::int64_t max_model_len) {
   const auto num_tokens = static_cast<std::int64_t>(s.token_ids.size());
   if (s.prompt_len < 1 || s.prompt_len > num_tokens) {

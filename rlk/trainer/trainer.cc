@@ -111,6 +111,7 @@ void Trainer::restore(std::int64_t weight_version) {
 }
 
 std::vector<std::vector<float>> Trainer::score(std::span<const TrainSample> samples) {
+  const AbandonOnError guard(ctx_);
   const auto n = static_cast<std::int64_t>(samples.size());
   std::vector<std::vector<float>> out;
   PackedBatch& batch = scratch_->batch;
@@ -132,6 +133,7 @@ std::vector<std::vector<float>> Trainer::score(std::span<const TrainSample> samp
 }
 
 TrainPass Trainer::accumulate(std::span<const TrainSample> samples) {
+  const AbandonOnError guard(ctx_);
   const auto n = static_cast<std::int64_t>(samples.size());
   for (std::int64_t i = 0; i < n; ++i) validate(samples[i], i, options_.max_model_len);
   if (options_.loss.kl != Kl::kNone && !reference_) {
@@ -243,6 +245,7 @@ void Trainer::merge_slot(Parameters gradient) {
 
 OptimizerStepStats Trainer::apply() {
   RLK_ASSERT(slots_.size() == 1);
+  const AbandonOnError guard(ctx_);
   const OptimizerStepStats stats = optimizer_.step(ctx_, slots_.back().gradient, weights_);
   spare_ = std::move(slots_.back().gradient);
   slots_.clear();

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rlk/bench/case.h"
+#include "tests/gpu/emulation/emulated_runtime.h"
 
 namespace rlk {
 namespace {
@@ -149,13 +150,25 @@ TEST(GpuBenchTwin, AWrongKernelIsNotTimed) {
   expect_not_timed(run_tiny(options), "dw[47, 31]");
 }
 
+TEST(GpuBench, AnErrorOfOursWhileItIsTimedIsAFailure) {
+  emulation::spoil_next_capture();
+  expect_not_timed(run_tiny(options_for(Profile::kSm90, "^gemm/bf16/chain/qkv/3x")),
+                   "previous error during capture");
+}
+
 TEST(GpuBench, APeerThatFailsIsNoDifferenceOfBits) {
   setenv("FAKE_CUBLASLT_FAILS", "cublasLtMatmul", 1);
   const BenchReport report = run_tiny(options_for(Profile::kSm90, "^gemm/bf16/chain/qkv/3x"));
   unsetenv("FAKE_CUBLASLT_FAILS");
   ASSERT_EQ(report.cases.size(), 1u);
-  EXPECT_TRUE(report.cases[0].bits_equal);
-  EXPECT_NE(report.cases[0].note.find("cublasLtMatmul failed"), std::string::npos);
+  const BenchCase& c = report.cases[0];
+  EXPECT_TRUE(report.bits_equal());
+  EXPECT_GT(c.ms, 0);
+  EXPECT_GT(c.rate, 0);
+  EXPECT_TRUE(c.peers.empty());
+  EXPECT_EQ(c.ratio, 0);
+  EXPECT_NE(c.note.find("no peer cublaslt: "), std::string::npos) << c.note;
+  EXPECT_NE(c.note.find("cublasLtMatmul failed"), std::string::npos) << c.note;
 }
 
 TEST(GpuBench, ARowWithoutItsPeerSaysWhy) {

@@ -4,7 +4,9 @@
 
 #include <bit>
 #include <cstdlib>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -102,10 +104,21 @@ TEST(VendorProducts, RefuseViewsTheyCannotDescribe) {
   ConstTensorView every_second = a;
   every_second.layout.shape[1] = 7;
   every_second.layout.stride[1] = 2;
-  expect_error(ErrorCode::kUnsupported, {"strides [14, 2]"},
-               [&] { VendorProduct(fake(), d, every_second, b); });
-  expect_error(ErrorCode::kUnsupported, {"BF16", "F32"},
-               [&] { VendorProduct(fake(), d, columns(a.view(), 0, 7), b); });
+  const Tensor b16 = numbers(DType::kBF16, 5, 7, 2);
+  const ConstTensorView whole = columns(a.view(), 0, 7);
+  const auto expect_refused = [](const std::vector<std::string>& words, const ConstTensorView& d,
+                                 const ConstTensorView& a, const ConstTensorView& b) {
+    expect_error(ErrorCode::kUnsupported, words, [&] { VendorProduct(fake(), d, a, b); });
+  };
+  expect_refused({"a has strides [14, 2]"}, d, every_second, b16);
+  expect_refused({"b is F32", "expected BF16"}, d, whole, b);
+  expect_refused({"b has shape [5, 7]", "expected 14 columns"}, d, a, b16);
+  const Tensor wide(DType::kBF16, {3, 6}, managed_memory());
+  expect_refused({"d has shape [3, 6]", "expected [3, 5]"}, wide, whole, b16);
+  const Tensor turned(DType::kBF16, {5, 3}, managed_memory());
+  expect_refused({"d has strides [1, 3]"}, transposed(turned), whole, b16);
+  const Tensor whole_numbers(DType::kI32, {3, 5}, managed_memory());
+  expect_refused({"d is I32", "expected BF16 or F32"}, whole_numbers, whole, b16);
 }
 
 }  // namespace

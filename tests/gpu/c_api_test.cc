@@ -26,9 +26,10 @@ class GpuCApi : public OnGpu {
     rlk_context_destroy(gpu_);
   }
 
-  static rlk_context* context(const char* backend) {
+  static rlk_context* context(const char* backend, const char* mode = "strict") {
     rlk_context_options options{};
     options.struct_size = sizeof(options);
+    options.mode = mode;
     options.num_threads = 1;
     options.backend = backend;
     rlk_context* out = nullptr;
@@ -83,6 +84,30 @@ TEST_F(GpuCApi, GivesTheBytesOfTheCpu) {
     EXPECT_EQ(rlk_logprob(c, &scores.args), RLK_OK) << rlk_last_error(c);
     EXPECT_EQ(rlk_synchronize(c), RLK_OK) << rlk_last_error(c);
     results[c == gpu_ ? 1 : 0] = gather(logp);
+  }
+  EXPECT_TRUE(same_bits(results[1], results[0]));
+}
+
+// The kernel of the GPU runs beside the production one, which alone reads the host's array itself.
+TEST_F(GpuCApi, AuditsCallsWithIndexArraysOfTheHost) {
+  if (!production_kernels().logprob) GTEST_SKIP() << "no production route in this program";
+  const Tensor logits = random_tensor(DType::kF32, {3, 40}, 1);
+  const std::array<std::int32_t, 3> targets{7, 39, 0};
+  const SamplingParams params;
+  std::array<Tensor, 2> results;
+  for (const char* mode : {"off", "audit"}) {
+    rlk_context* const c = context(gpu_kernels().backend, mode);
+    LogprobArgs scored;
+    scored.logp = in_memory_of(c, Tensor(DType::kF32, {3}), RLK_MEMORY_SMALL);
+    scored.logits = in_memory_of(c, logits);
+    scored.targets = view(targets.data(), {3});
+    scored.params = &params;
+    scored.num_params = 1;
+    const auto call = to_c(scored);
+    EXPECT_EQ(rlk_logprob(c, &call.args), RLK_OK) << mode << ": " << rlk_last_error(c);
+    EXPECT_EQ(rlk_synchronize(c), RLK_OK) << rlk_last_error(c);
+    results[mode == std::string("audit")] = gather(scored.logp);
+    rlk_context_destroy(c);
   }
   EXPECT_TRUE(same_bits(results[1], results[0]));
 }

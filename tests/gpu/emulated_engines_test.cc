@@ -1,7 +1,9 @@
 // Decode steps as graphs, where only the emulator can show what happens: how much a step gives to
 // the device, what a failed recording leaves behind, and memory that moves under a graph.
 #include <cmath>
+#include <optional>
 #include <set>
+#include <stdexcept>
 
 #include "rlk/core/error.h"
 #include "rlk/device/gpu_runtime.h"
@@ -104,16 +106,18 @@ TEST(EmulatedGraphs, AFailedRecordingLeavesTheEngineUsable) {
   expect_same(got.done, want.done);
 }
 
-// A long prompt joins: the arrays of the batch and the activations move, and what the graphs of
-// before knew is freed.
-TEST(EmulatedGraphs, AreNotReplayedWhenTheirMemoryHasMoved) {
+// A replay that reads memory which was freed stops the test: longer and longer prompts join, and
+// neither activations nor the arrays of the batch move.
+TEST(EmulatedGraphs, KnowMemoryThatStaysWhereItIs) {
   const EngineSetup s;
   std::vector<Completion> results[2];
   for (const KernelTable* table : {&cpu_kernels(), &gpu_kernels()}) {
     Engine e(s.on(*table));
-    e.engine.add_request(request(1, 2, 10));
-    for (int i = 0; i < 4; ++i) e.step();
-    e.engine.add_request(request(2, 20, 2));
+    e.engine.add_request(request(1, 2, 18));
+    for (const std::int64_t prompt_len : {5, 20, 31}) {
+      for (int i = 0; i < 3; ++i) e.step();
+      e.engine.add_request(request(static_cast<std::uint64_t>(prompt_len), prompt_len, 2));
+    }
     e.finish();
     EXPECT_GE(e.engine.stats().num_graph_steps, table->on_device ? 4 : 0);
     results[table->on_device] = e.done;
@@ -130,16 +134,16 @@ TEST(EmulatedGraphs, OfTheKeysUsedLastAreKept) {
   DecodeGraphs graphs(one.ctx, true);
   constexpr std::int64_t kKeys = DecodeGraphs::kMaxGraphs + 3;
   for (std::int64_t i = 0; i < kKeys; ++i) {
-    for (int turn = 0; turn < 2; ++turn) graphs.run({i, 1, {}}, work);
+    for (int turn = 0; turn < 2; ++turn) graphs.run({i, 1}, work);
   }
   EXPECT_EQ(graphs.num_graphs(), DecodeGraphs::kMaxGraphs);
   EXPECT_EQ(graphs.num_replays(), kKeys);
-  graphs.run({kKeys - 1, 1, {}}, work);
+  graphs.run({kKeys - 1, 1}, work);
   EXPECT_EQ(graphs.num_replays(), kKeys + 1);
-  graphs.run({0, 1, {}}, work);  // forgotten
+  graphs.run({0, 1}, work);  // forgotten
   EXPECT_EQ(graphs.num_replays(), kKeys + 1);
   DecodeGraphs none(one.ctx, false);
-  for (int turn = 0; turn < 3; ++turn) none.run({1, 1, {}}, work);
+  for (int turn = 0; turn < 3; ++turn) none.run({1, 1}, work);
   EXPECT_EQ(none.num_replays(), 0);
   one.ctx.synchronize();
 }
@@ -282,6 +286,32 @@ TEST(EmulatedGraphs, AbandonedCallsLeaveNoFaultAndNoCopyOfAnArray) {
   copy.row[0] = 0;
   copy.give(true);
   EXPECT_EQ(copy.result(), 3);
+}
+
+// The host may write to its arrays again after an error, although nobody waited.
+TEST(EmulatedGraphs, AnErrorInAGuardedScopeAbandonsItsCalls) {
+  const EngineSetup s;
+  for (const bool guarded : {false, true}) {
+    OneContext one(s.on(gpu_kernels()));
+    CopyOfARow copy(one.ctx);
+    copy.row[0] = 1;
+    try {
+      std::optional<AbandonOnError> guard;
+      if (guarded) guard.emplace(one.ctx);
+      copy.give(true);
+      throw std::runtime_error("in the middle of a step");
+    } catch (const std::runtime_error&) {
+    }
+    copy.row[0] = 0;
+    bool failed = false;
+    try {
+      copy.give(true);
+      EXPECT_EQ(copy.result(), 3);
+    } catch (const Error&) {
+      failed = true;
+    }
+    EXPECT_EQ(failed, !guarded);
+  }
 }
 
 }  // namespace

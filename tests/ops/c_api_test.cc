@@ -245,6 +245,9 @@ TEST_F(CApi, SaysWhyABackendDoesNotRun) {
   refused("cudda", RLK_ERROR_INVALID_ARGUMENT, "cuda.sm90");
   // Whoever names them runs the same trial.
   refused("production", RLK_ERROR_NOT_ADMITTED, "production was refused: vector");
+  options.mode = "audit";
+  refused("production", RLK_ERROR_INVALID_ARGUMENT, "against itself");
+  options.mode = nullptr;
   if (!device::list().empty()) return;
   for (const char* name : {"cuda", "cuda.portable", "cuda.sm90", "hip", "hip.cdna3"}) {
     refused(name, RLK_ERROR_NOT_AVAILABLE, "GPU");

@@ -340,6 +340,10 @@ TEST(Context, RefusesModesAndProfilesThatAreNotThere) {
   contract.kv_block = 17;
   expect_error(ErrorCode::kInvalidArgument, {"kv_block"},
                [&] { Context(contract, all_ops(Mode::kStrict), 1); });
+  Modes modes = all_ops(Mode::kOff);
+  modes[static_cast<int>(Op::gemm)] = Mode::kAudit;
+  expect_error(ErrorCode::kInvalidArgument, {"gemm", "audit", "production", "another backend"},
+               [&] { Context({}, modes, 1, &production_kernels()); });
   expect_error(ErrorCode::kInvalidArgument, {"rms_nrm", "rms_norm"}, [] { parse_op("rms_nrm"); });
   expect_error(ErrorCode::kInvalidArgument, {"fast", "strict, audit, auto or off"},
                [] { parse_mode("fast"); });
