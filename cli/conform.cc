@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "cli/engine.h"
 #include "cli/verbs.h"
 #include "rlk/core/error.h"
 #include "rlk/io/files.h"
@@ -139,8 +140,8 @@ void add_conform(CLI::App& app, int& exit_code) {
           "every one of this machine but the reference. Default: cpu")
       ->delimiter(',');
   verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
-  verb->add_option("--profile", a->profile,
-                   "Profile, in place of the contract's: portable, sm90, cdna3, cdna2");
+  verb->add_option("--profile", a->profile, "In place of the contract's")
+      ->check(CLI::IsMember(profile_names()));
   verb->add_option("--threads", a->threads, "Threads of the kernels that are tried; 0: all")
       ->check(CLI::Range(0, 1024));
   verb->add_option("--out", a->out, "Admission record (JSON); default: in the user's cache folder");

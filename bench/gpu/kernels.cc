@@ -36,12 +36,6 @@ int guarded(const Call& call) {
 bf16* as_bf16(void* p) { return static_cast<bf16*>(p); }
 const bf16* as_bf16(const void* p) { return static_cast<const bf16*>(p); }
 
-ConstTensorView transposed(ConstTensorView x) {
-  std::swap(x.layout.shape[0], x.layout.shape[1]);
-  std::swap(x.layout.stride[0], x.layout.stride[1]);
-  return x;
-}
-
 ConstTensorView as_group_ends(const long long* ends, long long count) {
   return view(reinterpret_cast<const std::int64_t*>(ends), {count});
 }

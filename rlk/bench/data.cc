@@ -77,12 +77,6 @@ ConstTensorView for_peers(Engines& e, const Tensor& t, std::vector<Tensor>& kept
   return out;
 }
 
-ConstTensorView transposed(ConstTensorView t) {
-  std::swap(t.layout.shape[0], t.layout.shape[1]);
-  std::swap(t.layout.stride[0], t.layout.stride[1]);
-  return t;
-}
-
 std::int64_t turns_of(std::int64_t rotated_bytes, double bytes) {
   const double turns = std::ceil(static_cast<double>(rotated_bytes) / bytes);
   return static_cast<std::int64_t>(std::clamp(turns, 1.0, 16.0));

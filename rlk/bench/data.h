@@ -28,8 +28,6 @@ Tensor sample_offsets(Memory& memory, std::int64_t tokens, std::int64_t length);
 
 // What peers take in place of `t`: its numbers in F32, which are put into `kept`, or `t` itself.
 ConstTensorView for_peers(Engines& e, const Tensor& t, std::vector<Tensor>& kept);
-// With rows and columns exchanged.
-ConstTensorView transposed(ConstTensorView t);
 
 // The calls that take turns where each reads `bytes` of what they rotate.
 std::int64_t turns_of(std::int64_t rotated_bytes, double bytes);

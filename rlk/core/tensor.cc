@@ -78,6 +78,12 @@ std::string Layout::to_string() const {
   return fmt::format("[{}]", fmt::join(shape.begin(), shape.begin() + rank, ", "));
 }
 
+ConstTensorView transposed(ConstTensorView t) {
+  std::swap(t.layout.shape[0], t.layout.shape[1]);
+  std::swap(t.layout.stride[0], t.layout.stride[1]);
+  return t;
+}
+
 TensorView rows(const TensorView& t, std::int64_t begin, std::int64_t end) {
   return slice(t, 0, begin, end);
 }

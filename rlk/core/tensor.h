@@ -82,6 +82,9 @@ ConstTensorView vector_view(const Array<T>& v) {
   return view(v.data(), {std::ssize(v)});
 }
 
+// A matrix with rows and columns exchanged.
+ConstTensorView transposed(ConstTensorView t);
+
 // Rows [begin, end) of dimension 0.
 TensorView rows(const TensorView& t, std::int64_t begin, std::int64_t end);
 ConstTensorView rows(const ConstTensorView& t, std::int64_t begin, std::int64_t end);

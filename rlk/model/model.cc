@@ -7,13 +7,6 @@
 
 namespace rlk {
 
-ConstTensorView transposed(const ConstTensorView& t) {
-  ConstTensorView out = t;
-  std::swap(out.layout.shape[0], out.layout.shape[1]);
-  std::swap(out.layout.stride[0], out.layout.stride[1]);
-  return out;
-}
-
 Model::Model(const ModelConfig& config, const Contract& contract, std::int64_t max_model_len,
              bool for_backward, Memory& memory)
     : config_(config),

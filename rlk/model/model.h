@@ -66,7 +66,4 @@ class Model {
   Tensor sin_;
 };
 
-// [N, K] seen as [K, N].
-ConstTensorView transposed(const ConstTensorView& t);
-
 }  // namespace rlk

@@ -164,10 +164,4 @@ void Memory::restore() {
   }
 }
 
-ConstTensorView transposed(ConstTensorView t) {
-  std::swap(t.layout.shape[0], t.layout.shape[1]);
-  std::swap(t.layout.stride[0], t.layout.stride[1]);
-  return t;
-}
-
 }  // namespace rlk::conformance

@@ -165,9 +165,6 @@ class Trial {
   Sha256* digest_ = nullptr;
 };
 
-// [T, n] seen as its transpose.
-ConstTensorView transposed(ConstTensorView t);
-
 // Calls every vector of the operator.
 #define RLK_OP(name, Args) void name##_vectors(Trial& trial);
 RLK_OPS(RLK_OP)

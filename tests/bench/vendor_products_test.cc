@@ -40,12 +40,6 @@ float at(const ConstTensorView& t, std::int64_t i, std::int64_t j) {
   return std::bit_cast<float>(std::uint32_t{t.at<bf16>(i, j)->bits} << 16);
 }
 
-ConstTensorView transposed(ConstTensorView t) {
-  std::swap(t.layout.shape[0], t.layout.shape[1]);
-  std::swap(t.layout.stride[0], t.layout.stride[1]);
-  return t;
-}
-
 TEST(VendorProducts, SayTheVersionOfTheLibrary) { EXPECT_EQ(fake().version(), "13.99.1"); }
 
 TEST(VendorProducts, AreThoseOfEveryLayout) {

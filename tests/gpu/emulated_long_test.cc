@@ -9,10 +9,7 @@ namespace {
 TEST(EmulatedGpuInvariance, AllBlocksAndThreadsMayRunInAnyOrder) {
   const emulation::Scope scope({.wave = 64, .seed = 2});
   const Admission admission = conform({.contract = {}, .backends = {&gpu_kernels()}});
-  for (const AdmissionEntry& entry : admission.entries()) {
-    EXPECT_TRUE(entry.admitted || entry.reason == "no kernel")
-        << to_string(entry.op) << ": " << entry.reason;
-  }
+  test::expect_every_op_admitted(admission);
 }
 
 TEST(EmulatedGpuInvariance, KernelsOfProfileSm90ForAnyShapeGiveTheBitsOfItsModel) {

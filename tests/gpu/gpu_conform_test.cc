@@ -9,10 +9,7 @@ using GpuConform = test::OnGpu;
 
 TEST_F(GpuConform, EveryKernelIsAdmitted) {
   const Admission admission = conform({.contract = {}, .backends = {&gpu_kernels()}});
-  for (const AdmissionEntry& entry : admission.entries()) {
-    EXPECT_TRUE(entry.admitted || entry.reason == "no kernel")
-        << to_string(entry.op) << ": " << entry.reason;
-  }
+  test::expect_every_op_admitted(admission);
 }
 
 TEST_F(GpuConform, EveryKernelIsAdmittedUnderOtherContracts) {
@@ -38,10 +35,7 @@ TEST_F(GpuConform, EveryKernelOfProfileSm90IsAdmittedOnThatChip) {
   contract.profile = Profile::kSm90;
   const Admission admission =
       conform({.contract = contract, .backends = {&gpu_kernels(Profile::kSm90)}});
-  for (const AdmissionEntry& entry : admission.entries()) {
-    EXPECT_TRUE(entry.admitted || entry.reason == "no kernel")
-        << to_string(entry.op) << ": " << entry.reason;
-  }
+  test::expect_every_op_admitted(admission);
 }
 
 }  // namespace

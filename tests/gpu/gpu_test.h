@@ -30,4 +30,13 @@ inline Admission admit_all(const KernelTable& table) {
   return admission;
 }
 
+// Conformance has tried the table's kernel of every operator, and each gave the reference's bytes.
+// (Packed weights are tried with gemm.)
+inline void expect_every_op_admitted(const Admission& admission) {
+  EXPECT_EQ(std::ssize(admission.entries()), kNumOps - 1);
+  for (const AdmissionEntry& entry : admission.entries()) {
+    EXPECT_TRUE(entry.admitted) << to_string(entry.op) << ": " << entry.reason;
+  }
+}
+
 }  // namespace rlk::test

@@ -85,7 +85,7 @@ class Timer {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-class WholeModelInvariance : public testing::TestWithParam<Profile> {
+class WholeModel : public testing::TestWithParam<Profile> {
  protected:
   void SetUp() override {
     try {
@@ -97,6 +97,9 @@ class WholeModelInvariance : public testing::TestWithParam<Profile> {
   }
   const KernelTable* gpu_ = nullptr;
 };
+
+class WholeModelInvariance : public WholeModel {};
+class WholeModelTwin : public WholeModel {};
 
 TEST_P(WholeModelInvariance, HasTheBytesOfTheCpuWhateverTheBatches) {
   const EngineSetup s = whole_model(GetParam());
@@ -136,10 +139,20 @@ TEST_P(WholeModelInvariance, HasTheBytesOfTheCpuWhateverTheBatches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, WholeModelInvariance,
-                         testing::Values(Profile::kPortable, Profile::kSm90, Profile::kCdna3,
-                                         Profile::kCdna2),
-                         [](const auto& info) { return std::string(to_string(info.param)); });
+TEST_P(WholeModelTwin, OtherLeavesGiveOtherLogprobs) {
+  EngineSetup s = whole_model(GetParam());
+  const std::vector<Request> all = requests(s);
+  const std::vector<Completion> want = generate(s.on(*gpu_), all);
+  s.contract.leaves = 1;
+  const std::vector<Completion> got = generate(s.on(*gpu_), all);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_NE(got[i].logprobs, want[i].logprobs) << i;
+}
+
+std::string profile_name(const testing::TestParamInfo<Profile>& info) {
+  return to_string(info.param);
+}
+INSTANTIATE_TEST_SUITE_P(Gpu, WholeModelInvariance, testing::ValuesIn(kAllProfiles), profile_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, WholeModelTwin, testing::ValuesIn(kAllProfiles), profile_name);
 
 }  // namespace
 }  // namespace rlk::test

@@ -18,12 +18,6 @@ constexpr DType kTypes[] = {DType::kBF16, DType::kF32};
 
 Kind kind_of(std::int64_t seed) { return kAllKinds[seed % std::ssize(kAllKinds)]; }
 
-ConstTensorView transposed(ConstTensorView t) {
-  std::swap(t.layout.shape[0], t.layout.shape[1]);
-  std::swap(t.layout.stride[0], t.layout.stride[1]);
-  return t;
-}
-
 // Every `apart`-th number of each row, `columns` of them.
 template <typename View>
 View every(View t, std::int64_t columns, std::int64_t apart) {

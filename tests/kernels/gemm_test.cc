@@ -33,12 +33,6 @@ struct Options {
   std::array<std::int64_t, 3> segments{0, 0, 0};
 };
 
-ConstTensorView transposed(ConstTensorView t) {
-  std::swap(t.layout.shape[0], t.layout.shape[1]);
-  std::swap(t.layout.stride[0], t.layout.stride[1]);
-  return t;
-}
-
 // c starts as NaN, so that an element that is not written is seen.
 Tensor run(const KernelTable& kernels, Exec& exec, const ConstTensorView& a,
            const ConstTensorView& b, const ConstTensorView& bias, const Options& options) {

@@ -46,12 +46,6 @@ void widen(const GemmIsa& isa, float* dst, std::int64_t dst_stride, const ConstT
   }
 }
 
-ConstTensorView transposed(ConstTensorView x) {
-  std::swap(x.layout.shape[0], x.layout.shape[1]);
-  std::swap(x.layout.stride[0], x.layout.stride[1]);
-  return x;
-}
-
 void GemmRuns::add_tree(const std::array<std::int64_t, 3>& segments, int leaves) {
   add_subtree(segments, leaves, 0, leaves, 0);
 }

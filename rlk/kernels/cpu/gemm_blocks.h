@@ -19,9 +19,6 @@ const GemmIsa& gemm_isa(Isa isa, Profile profile);
 void widen(const GemmIsa& isa, float* dst, std::int64_t dst_stride, const ConstTensorView& x,
            std::int64_t row, std::int64_t col, std::int64_t rows, std::int64_t cols);
 
-// A matrix seen as its transpose.
-ConstTensorView transposed(ConstTensorView x);
-
 // A chain may be cut at multiples of this many elements from its start, whatever the profile.
 inline constexpr std::int64_t kChainStep = 16;
 
