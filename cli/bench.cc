@@ -59,8 +59,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "bench", "Time the contract's kernels beside vendor libraries, memory and route production");
   verb->add_option("device,--backend,--device", a->device,
-                   "cpu; cuda or hip: the GPU, with sizes of its own (this has not yet run on "
-                   "a GPU, only on an emulator)")
+                   "cpu; cuda or hip: the GPU, with sizes of its own (hip has run on an "
+                   "emulator only)")
       ->check(CLI::IsMember({"cpu", "cuda", "hip"}))
       ->capture_default_str();
   verb->add_option("--profile", a->profile,

@@ -7,7 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/engine.h"
+#include "cli/conform_products.h"
 #include "cli/verbs.h"
 #include "rlk/core/error.h"
 #include "rlk/io/files.h"
@@ -25,6 +25,8 @@ struct Arguments {
   std::string contract;
   std::string profile;
   std::string out;
+  std::string products;
+  std::string model;
   int threads = 2;
   bool json = false;
   bool digest = false;
@@ -99,7 +101,16 @@ void write_record(const Arguments& a, const Admission& admission) {
   }
 }
 
+EngineFlags engine_of(const Arguments& a) {
+  EngineFlags flags;
+  flags.backend = a.backends.empty() ? "cuda" : a.backends[0];
+  flags.profile = a.profile.empty() ? "sm90" : a.profile;
+  flags.threads = a.threads;
+  return flags;
+}
+
 int run(const Arguments& a) {
+  if (!a.products.empty()) return conform_products(a.products, a.model, engine_of(a));
   const ConformOptions options = options_of(a);
   if (a.digest) {
     for (const KernelTable* table : options.backends) {
@@ -142,6 +153,13 @@ void add_conform(CLI::App& app, int& exit_code) {
   verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
   verb->add_option("--profile", a->profile, "In place of the contract's")
       ->check(CLI::IsMember(profile_names()));
+  verb->add_option("--products", a->products,
+                   "In place of all this try the products of few rows of the vendor's library, a "
+                   "file or libcublasLt.so.13, beside those of cuda.sm90, and time them")
+      ->type_name("FILE");
+  verb->add_option("--model", a->model,
+                   "With --products: a Hugging Face folder, of which only config.json is read; "
+                   "default: the sizes of Qwen3-8B");
   verb->add_option("--threads", a->threads, "Threads of the kernels that are tried; 0: all")
       ->check(CLI::Range(0, 1024));
   verb->add_option("--out", a->out, "Admission record (JSON); default: in the user's cache folder");

@@ -29,6 +29,7 @@ struct Arguments {
   std::int64_t max_model_len = 0;
   std::int64_t page_size = 16;
   bool no_graphs = false;
+  std::string vendor_products;
   SamplingParams sampling;
   std::uint64_t seed = 1;
   EngineFlags engine;
@@ -71,11 +72,15 @@ int run(const Arguments& a) {
   RolloutOptions options;
   options.page_size = a.page_size;
   options.graphs = !a.no_graphs;
+  options.vendor_products = a.vendor_products;
   options.max_model_len = a.max_model_len > 0 ? a.max_model_len
                                               : std::min(model.config.max_position_embeddings,
                                                          longest + a.max_new_tokens);
   const std::unique_ptr<Context> ctx = make_context(a.engine);
   RolloutEngine engine(*ctx, model.config, options);
+  for (const VendorPlan& plan : engine.vendor_plans()) {
+    for (const std::string& line : to_lines(plan)) fmt::print(stderr, "rlk: {}\n", line);
+  }
   engine.load_weights(model.parameters, 0);
   const std::vector<Completion> completions = engine.generate(requests);
   for (std::size_t i = 0; i < completions.size(); ++i) {
@@ -114,6 +119,8 @@ void add_generate(CLI::App& app, int& exit_code) {
   verb->add_option("--page-size", a->page_size, "KV page, a power of two")->capture_default_str();
   verb->add_flag("--no-graphs", a->no_graphs,
                  "On a GPU: launch decode steps call by call, as rollout.graphs=false does");
+  verb->add_option("--vendor-products", a->vendor_products, "As rollout.vendor_products")
+      ->type_name("FILE");
   verb->add_option("--temperature", a->sampling.temperature, "0: greedy")->capture_default_str();
   verb->add_option("--top-k", a->sampling.top_k, "0: all")->capture_default_str();
   verb->add_option("--top-p", a->sampling.top_p)->capture_default_str();

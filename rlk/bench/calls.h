@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rlk/bench/case.h"
+#include "rlk/kernels/logprob.h"
 
 namespace rlk::bench {
 
@@ -49,9 +50,11 @@ Prepared prepare_swiglu(Engines& e, const RowShape& s);
 struct LogitShape {
   std::int64_t num_rows, vocab_size;
   std::int64_t rotated_bytes = 0;
+  SamplingParams params = {};
 };
 Prepared prepare_logprob(Engines& e, const LogitShape& s, bool with_entropy);
 Prepared prepare_log_softmax(Engines& e, const LogitShape& s);
+Prepared prepare_sample(Engines& e, const LogitShape& s);
 
 struct HeadShape {
   std::int64_t num_rows, hidden_size, vocab_size, vocab_padded;

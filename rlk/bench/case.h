@@ -100,6 +100,7 @@ struct GpuSizes {
   std::vector<std::int64_t> prompts = {2048, 4096, 8192, 16384};
   std::vector<std::int64_t> train_sequences = {4096, 8192};  // of attention backward
   std::int64_t decode_batch = 32, decode_keys = 4096;        // and one sequence of 8 times as many
+  std::vector<std::int64_t> sampled_rows = {1, 64};          // of decode steps
   std::int64_t rotated_bytes = 300'000'000;                  // more than any level 2 cache
 };
 void add_gpu_cases(Cases& cases, Profile profile, const GpuSizes& sizes = {});

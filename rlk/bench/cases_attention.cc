@@ -85,15 +85,11 @@ std::string check_backward(Engines& e, Data& data) {
   a.dy = dy;
   attention_backward(e.ours, a);
   e.ours.synchronize();
-  const std::int64_t group = data.s.heads / data.s.kv_heads, kv_head = data.s.kv_heads - 1;
-  const std::int64_t head = kv_head * group;
+  // All heads, as the number of KV heads says in how many parts the query heads of one are summed.
   const Tensor cu = offsets(host_memory(), 2, n);
-  const auto queries = [&](const auto& t) { return heads(rows(t, 0, n), head, head + group); };
-  const auto keys = [&](const auto& t) { return heads(rows(t, 0, n), kv_head, kv_head + 1); };
-  const Tensor lse = copy_of(columns(rows(a.lse, 0, n), head, head + group));
   const AttentionBackwardArgs some{
-      queries(a.dq), keys(a.dk), keys(a.dv), queries(a.dy), queries(a.y),
-      queries(a.q),  keys(a.k),  keys(a.v),  lse,           cu};
+      rows(a.dq, 0, n), rows(a.dk, 0, n), rows(a.dv, 0, n), rows(a.dy, 0, n),  rows(a.y, 0, n),
+      rows(a.q, 0, n),  rows(a.k, 0, n),  rows(a.v, 0, n),  rows(a.lse, 0, n), cu};
   std::string text = compare_outputs(e.reference, &attention_backward, some, outputs_of(some));
   if (!text.empty() || n == data.s.length) return text;
   const Tensor zeros(data.s.storage, {data.s.length - n, data.s.kv_heads, data.s.d});

@@ -1,5 +1,6 @@
 // linear_logp and its gradients against the bare products of the same size.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,12 @@ namespace {
 
 constexpr std::int64_t kVocabSize = 151936;
 
+// The numbers of the head lie in [-x, x): with those of the hidden states in [-1, 1), logits then
+// have a standard deviation of kLogitSpread.
+float head_scale(std::int64_t hidden_size) {
+  return 3.0f * kLogitSpread / std::sqrt(static_cast<float>(hidden_size));
+}
+
 // Everything that forward and backward of one call need.
 struct LinearData {
   HeadShape s;
@@ -26,7 +33,8 @@ struct LinearData {
         logp(DType::kF32, {s.num_rows}, e.ours.memory()),
         state(DType::kI32, {s.num_rows, kLogprobStateWords}, e.ours.memory()),
         hidden(random_tensor(e.ours.memory(), s.storage, {s.num_rows, s.hidden_size}, 1)),
-        head(random_tensor(e.ours.memory(), s.storage, {s.vocab_padded, s.hidden_size}, 2, 0.25f)),
+        head(random_tensor(e.ours.memory(), s.storage, {s.vocab_padded, s.hidden_size}, 2,
+                           head_scale(s.hidden_size))),
         targets(offsets(e.ours.small_memory(), s.num_rows, 1)),
         g(random_tensor(e.ours.memory(), DType::kF32, {s.num_rows}, 3)),
         params(1, SamplingParams{}, e.ours.small_memory()) {

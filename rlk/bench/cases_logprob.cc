@@ -1,4 +1,6 @@
 // logprob and log_softmax against a copy of as many bytes.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "rlk/bench/calls.h"
@@ -19,12 +21,15 @@ struct Rows {
       : s(shape),
         logp(DType::kF32, {s.num_rows}, ctx.memory()),
         entropy(DType::kF32, {s.num_rows}, ctx.memory()),
-        logits(random_tensor(ctx.memory(), DType::kF32, {s.num_rows, s.vocab_size}, 1, 8)),
+        logits(random_logits(ctx.memory(), s.num_rows, s.vocab_size, 1)),
         targets(offsets(ctx.small_memory(), s.num_rows, 1)),
         g(random_tensor(ctx.memory(), DType::kF32, {s.num_rows}, 2)),
-        params(1, SamplingParams{}, ctx.small_memory()) {
+        params(1, s.params, ctx.small_memory()) {
+    const bool filtered = s.params != SamplingParams{};
     for (std::int64_t i = 0; i < s.num_rows; ++i) {
-      targets.data<std::int32_t>()[i] = static_cast<std::int32_t>(i % s.vocab_size);
+      const float* const row = logits.data<float>() + i * s.vocab_size;
+      targets.data<std::int32_t>()[i] = static_cast<std::int32_t>(
+          filtered ? std::max_element(row, row + s.vocab_size) - row : i % s.vocab_size);
     }
   }
   LogprobArgs forward(bool with_entropy) {

@@ -1,6 +1,9 @@
 // The optimizer step and sampling: for information, without a peer but memory.
+#include <algorithm>
+
 #include <fmt/format.h>
 
+#include "rlk/bench/calls.h"
 #include "rlk/bench/data.h"
 #include "rlk/ops/adamw.h"
 #include "rlk/ops/logprob.h"
@@ -70,38 +73,42 @@ Prepared norm_of_gradient(Engines& e) {
   return out;
 }
 
-Prepared draw(Engines& e, const SamplingParams& params) {
+}  // namespace
+
+Prepared prepare_sample(Engines& e, const LogitShape& s) {
   struct Data {
     Tensor ids, logits;
-    std::vector<SamplingParams> params;
-    std::vector<SampleKey> keys;
+    Array<SamplingParams> params;
+    Array<SampleKey> keys;
     SampleArgs args() { return {ids, logits, params.data(), keys.data()}; }
   };
-  auto data = std::make_shared<Data>();
-  data->ids = Tensor(DType::kI32, {kRows}, e.ours.memory());
-  data->logits = random_tensor(e.ours.memory(), DType::kF32, {kRows, kVocabSize}, 1, 8);
-  data->params.assign(kRows, params);
-  for (std::int64_t i = 0; i < kRows; ++i)
-    data->keys.push_back({1, static_cast<std::uint64_t>(i), 7});
-  const double bytes = 4.0 * kRows * kVocabSize;
+  Memory& small = e.ours.small_memory();
+  auto data = std::make_shared<Data>(
+      Data{Tensor(DType::kI32, {s.num_rows}, e.ours.memory()),
+           random_logits(e.ours.memory(), s.num_rows, s.vocab_size, 1),
+           Array<SamplingParams>(static_cast<std::size_t>(s.num_rows), s.params, small),
+           Array<SampleKey>(static_cast<std::size_t>(s.num_rows), SampleKey{}, small)});
+  for (std::int64_t i = 0; i < s.num_rows; ++i) {
+    data->keys.data()[i] = {1, static_cast<std::uint64_t>(i), 7};
+  }
+  const double bytes = 4.0 * static_cast<double>(s.num_rows * s.vocab_size);
   Prepared out;
-  out.check = [&e, data] {
+  out.check = [&e, data, s] {
     const SampleArgs a = data->args();
     sample(e.ours, a);
     e.ours.synchronize();
     SampleArgs some = a;  // the reference sorts whole rows: two of them
-    some.token_ids = rows(a.token_ids, 0, 2);
-    some.logits = rows(a.logits, 0, 2);
+    const std::int64_t count = std::min<std::int64_t>(2, s.num_rows);
+    some.token_ids = rows(a.token_ids, 0, count);
+    some.logits = rows(a.logits, 0, count);
     return compare_outputs(e.reference, &sample, some, outputs_of(some));
   };
   out.ours = {"", bytes, [&e, data] { sample(e.ours, data->args()); }};
-  out.peers.push_back(read_stream(e, {data->logits}));
+  out.peers.push_back(e.on_device() ? copy_loop(e, bytes) : read_stream(e, {data->logits}));
   add_production(
       e, [data](Context& ctx) { sample(ctx, data->args()); }, out);
   return out;
 }
-
-}  // namespace
 
 void add_step_cases(Cases& cases) {
   const auto add = [&](const std::string& op, const std::string& form, const std::string& shape,
@@ -129,7 +136,9 @@ void add_step_cases(Cases& cases) {
                                                            {"top_k_top_p/", {0.8f, 50, 0.9f, 0}}};
   for (const auto& [form, params] : kDraws) {
     add("sample", form, logits, params.top_k == 0 && params.temperature > 0,
-        [params = params](Engines& e) { return draw(e, params); });
+        [params = params](Engines& e) {
+          return prepare_sample(e, {kRows, kVocabSize, 0, params});
+        });
   }
 }
 

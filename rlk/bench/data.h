@@ -20,6 +20,12 @@ namespace rlk::bench {
 // Uniform in [-scale, scale), by splitmix64.
 Tensor random_tensor(Memory& memory, DType dtype, std::initializer_list<std::int64_t> sizes,
                      std::uint64_t seed, float scale = 1);
+// The standard deviation of logits: 2 to 4 in real models. The exact sums of exponentials are kept
+// in bins of 16 powers of two, so what a kernel takes may depend on it.
+inline constexpr float kLogitSpread = 3;
+// F32, nearly normal.
+Tensor random_logits(Memory& memory, std::int64_t rows, std::int64_t vocab_size,
+                     std::uint64_t seed);
 Tensor offsets(Memory& memory, std::int64_t count, std::int64_t step);  // i32: 0, step, 2 step, ..
 Tensor filled(Memory& memory, std::int64_t count, std::int64_t value);  // i32
 Tensor one_group(Memory& memory, std::int64_t tokens);                  // i64: where groups close

@@ -148,6 +148,23 @@ void add_rows(const Adder& to) {
   add("log_softmax", logits_text, [=](Engines& e) { return prepare_log_softmax(e, logits); });
 }
 
+// Logits of a decode step, which lie where the head's product has left them: in a cache, mostly.
+void add_sampling(const Adder& to) {
+  const std::pair<const char*, SamplingParams> kParams[] = {{"", {}},
+                                                            {"top_k_top_p/", {1, 50, 0.95f, 0}}};
+  for (const std::int64_t num_rows : to.sizes.sampled_rows) {
+    for (const auto& [form, params] : kParams) {
+      const LogitShape s{num_rows, to.sizes.vocab_size, 0, params};
+      const std::string shape = fmt::format("{}x{}", s.num_rows, s.vocab_size);
+      const std::string decode = fmt::format("decode/{}", form);
+      to.add("sample", decode, shape, kGbytes, true,
+             [s](Engines& e) { return prepare_sample(e, s); });
+      to.add("logprob", decode, shape, kGbytes, true,
+             [s](Engines& e) { return prepare_logprob(e, s, false); });
+    }
+  }
+}
+
 }  // namespace
 
 void add_gpu_cases(Cases& cases, Profile profile, const GpuSizes& sizes) {
@@ -159,6 +176,7 @@ void add_gpu_cases(Cases& cases, Profile profile, const GpuSizes& sizes) {
   add_decode(to);
   for (const std::int64_t length : sizes.train_sequences) add_attention(to, length, true);
   add_rows(to);
+  add_sampling(to);
 }
 
 }  // namespace rlk::bench

@@ -113,11 +113,7 @@ Peers open_peers() { return {open_openblas(), open_blis(), open_onednn()}; }
 Peers open_gpu_peers(const std::string& file) {
   Peer peer = absent("cublaslt");
   try {
-    using device::ProductLibrary;
-    // The installed one is opened once and stays.
-    peer.products = file.empty() ? std::shared_ptr<const ProductLibrary>(
-                                       &device::product_library(), [](const ProductLibrary*) {})
-                                 : std::make_shared<const ProductLibrary>(file);
+    peer.products = &device::product_library(file);
     peer.library.version = peer.products->version();
     peer.library.core = peer.products->path();
   } catch (const Error& error) {

@@ -31,7 +31,7 @@ struct Peer {
   BenchLibrary library;
   std::function<void(int threads)> set_threads;
   std::function<void(const Sgemm&)> sgemm;
-  std::shared_ptr<const device::ProductLibrary> products = nullptr;  // on a GPU, in place of sgemm
+  const device::ProductLibrary* products = nullptr;  // on a GPU, in place of sgemm
   bool installed() const { return !library.version.empty(); }
 };
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "rlk/core/memory.h"
+#include "rlk/core/tensor.h"
 
 namespace rlk::device {
 
@@ -165,6 +165,8 @@ class Workspace {
   std::size_t used_ = 0;   // bytes of it that are taken
 };
 
+class ProductLibrary;  // vendor_products.h
+
 // What a GPU kernel runs with: a stream, scratch memory, and a cell for the lowest row that met a
 // number the contract forbids.
 class Queue {
@@ -185,6 +187,10 @@ class Queue {
   // one. The caller then clears and reads the cells itself.
   bool collects_faults = false;
 
+  // Where not null, products may be given to it in place of our kernels
+  // (rlk/kernels/vendor_plans.h).
+  const ProductLibrary* products = nullptr;
+
   // So many calls can have a cell of their own; fault() is that of call `cell` from here on.
   static constexpr std::int64_t kFaultCells = 4096;
   void use_fault_cell(std::int64_t cell) { fault_cell_ = cell; }
@@ -196,6 +202,7 @@ class Queue {
   Stream stream_;
   Workspace workspace_;
   Buffer faults_;
+  Tensor read_faults_;  // pinned: copies to it do not wait, so that all is given before the wait
   std::int64_t fault_cell_ = 0;
 };
 

@@ -96,10 +96,18 @@ class LayerBackward {
     args.cu_seqlens = batch_.cu_seqlens;
     attention_backward(ctx_, args);
 
-    head_gradient(dq, columns(d_qkv, 0, q_), columns(qkv, 0, q_), heads, w().q_norm,
-                  first(a.q_norm_q), grads_.heads(layer_).q_norm);
-    head_gradient(dk, columns(d_qkv, q_, q_ + kv_), columns(qkv, q_, q_ + kv_), kv_heads,
-                  w().k_norm, first(a.k_norm_q), grads_.heads(layer_).k_norm);
+    node("rope backward");  // of q and k, which lie side by side
+    const TensorView d_rotated = split_heads(d_qk, heads + kv_heads);
+    const TensorView d_projected = split_heads(columns(d_qkv, 0, q_ + kv_), heads + kv_heads);
+    rope_backward(ctx_, {c_.qk_norm ? d_rotated : d_projected, d_rotated, model_.cos(),
+                         model_.sin(), batch_.positions});
+    if (c_.qk_norm) {
+      node("qk_norm backward");
+      head_norm(dq, columns(d_qkv, 0, q_), columns(qkv, 0, q_), heads, w().q_norm,
+                first(a.q_norm_q), grads_.heads(layer_).q_norm);
+      head_norm(dk, columns(d_qkv, q_, q_ + kv_), columns(qkv, q_, q_ + kv_), kv_heads, w().k_norm,
+                first(a.k_norm_q), grads_.heads(layer_).k_norm);
+    }
 
     node("qkv_proj backward");
     weight_gradient(dw().qkv_proj, chain().qkv_proj, dw().qkv_bias, d_qkv, first(a.input_norm));
@@ -108,20 +116,13 @@ class LayerBackward {
     stream_norm(d_norm, first(a.x), w().input_layernorm, first(a.input_q), dw().input_layernorm);
   }
 
-  // RoPE and QK-norm of q or of k: from the gradient of the rotated heads to that of the products.
-  void head_gradient(const TensorView& d_rotated, const TensorView& d_out, const ConstTensorView& x,
-                     std::int64_t heads, const Tensor& norm_weight, const ConstTensorView& norm_q,
-                     Tensor& d_norm_weight) {
-    node("rope backward");
-    const TensorView out = split_heads(d_out, heads);
-    const bool qk_norm = c_.qk_norm;
-    rope_backward(
-        ctx_, {qk_norm ? d_rotated : out, d_rotated, model_.cos(), model_.sin(), batch_.positions});
-    if (!qk_norm) return;
-    node("qk_norm backward");
+  // A QK-norm: its weight gradient and its input gradient.
+  void head_norm(const TensorView& dy, const TensorView& d_x, const ConstTensorView& x,
+                 std::int64_t heads, const Tensor& weight, const ConstTensorView& q,
+                 Tensor& d_weight) {
     const ConstTensorView x_heads = split_heads(x, heads);
-    rms_norm_backward_weight(ctx_, {d_norm_weight, d_rotated, x_heads, norm_q, batch_.cu_seqlens});
-    rms_norm_backward(ctx_, {out, d_rotated, x_heads, norm_weight, norm_q});
+    rms_norm_backward_weight(ctx_, {d_weight, dy, x_heads, q, batch_.cu_seqlens});
+    rms_norm_backward(ctx_, {split_heads(d_x, heads), dy, x_heads, weight, q});
   }
 
   // A norm of the stream: its weight gradient, its input gradient, and the residual's sum.

@@ -6,7 +6,6 @@
 #include "rlk/ops/copy_rows.h"
 #include "rlk/ops/embedding.h"
 #include "rlk/ops/gemm.h"
-#include "rlk/ops/residual_add.h"
 #include "rlk/ops/rms_norm.h"
 #include "rlk/ops/rope.h"
 #include "rlk/ops/swiglu.h"
@@ -62,8 +61,10 @@ class LayerForward {
         n_(batch.token_ids.shape(0)),
         eps_(static_cast<float>(model.config().rms_norm_eps)) {}
 
-  // Reads the stream from layer i's x, leaves the new stream in `x_out`.
-  void run(int i, const TensorView& x_out) {
+  // What each block adds to the stream (`delta`) is added by the norm that reads the stream next:
+  // layer i's x is there behind its first norm, and the stream behind the last layer behind
+  // final_norm.
+  void run(int i) {
     layer_ = i;
     LayerActivations& a = acts_.layer(i);
     const LayerParameters& w = model_.layer(i);
@@ -71,16 +72,21 @@ class LayerForward {
     const TensorView delta = first(acts_.delta);
 
     node("input_layernorm");
-    norm(first(a.input_norm), first(a.input_q), first(a.x), w.input_layernorm);
+    const TensorView input_norm = first(a.input_norm), input_q = first(a.input_q);
+    if (i == 0) {
+      rms_norm(ctx_, {as_norm(input_norm), input_q, as_norm(first(a.x)), w.input_layernorm, eps_});
+    } else {
+      add_and_norm(input_norm, input_q, first(acts_.layer(i - 1).x_mid), first(a.x),
+                   w.input_layernorm);
+    }
     node("qkv_proj");
     linear(first(a.qkv), first(a.input_norm), w.qkv_proj, packed.qkv_proj, w.qkv_bias, false);
     attend(i, a, w);
     node("o_proj");
     linear(delta, first(a.attention), w.o_proj, packed.o_proj, w.o_bias, true);
-    node("attention residual");
-    residual_add(ctx_, {first(a.x_mid), first(a.x), delta});
     node("post_attention_layernorm");
-    norm(first(a.post_norm), first(a.post_q), first(a.x_mid), w.post_attention_layernorm);
+    add_and_norm(first(a.post_norm), first(a.post_q), first(a.x), first(a.x_mid),
+                 w.post_attention_layernorm);
     node("gate_up_proj");
     linear(first(a.gate_up), first(a.post_norm), w.gate_up_proj, packed.gate_up_proj,
            w.gate_up_bias, false);
@@ -90,17 +96,26 @@ class LayerForward {
            {first(a.act), columns(gate_up, 0, s_.inter), columns(gate_up, s_.inter, 2 * s_.inter)});
     node("down_proj");
     linear(delta, first(a.act), w.down_proj, packed.down_proj, w.down_bias, true);
-    node("mlp residual");
-    residual_add(ctx_, {x_out, first(a.x_mid), delta});
+  }
+
+  TensorView final_norm(int num_layers) {
+    layer_ = -1;
+    node("norm");
+    const TensorView hidden = first(acts_.final_norm);
+    add_and_norm(hidden, first(acts_.final_q), first(acts_.layer(num_layers - 1).x_mid),
+                 first(acts_.x_out), model_.parameters().norm);
+    return hidden;
   }
 
  private:
   TensorView first(Tensor& t) const { return rows(t.view(), 0, n_); }
   void node(const char* name) { ctx_.set_node(layer_, name); }
 
-  void norm(const TensorView& y, const TensorView& q, const ConstTensorView& x,
-            const ConstTensorView& w) {
-    rms_norm(ctx_, {as_norm(y), q, as_norm(x), w, eps_});
+  // stream_out = stream + delta, y = its norm.
+  void add_and_norm(const TensorView& y, const TensorView& q, const ConstTensorView& stream,
+                    const TensorView& stream_out, const ConstTensorView& w) {
+    const ConstTensorView delta = first(acts_.delta);
+    rms_norm(ctx_, {as_norm(y), q, as_norm(delta), w, eps_, as_norm(stream), as_norm(stream_out)});
   }
 
   void linear(const TensorView& y, const ConstTensorView& x, const Tensor& w,
@@ -134,11 +149,12 @@ class LayerForward {
       node("k_norm");
       rms_norm(ctx_, {k, first(a.k_norm_q), k_in, w.k_norm, eps_});
     }
-    node("rope");
-    rope(ctx_,
-         {q, qk_norm ? ConstTensorView(q) : q_in, model_.cos(), model_.sin(), batch_.positions});
-    rope(ctx_,
-         {k, qk_norm ? ConstTensorView(k) : k_in, model_.cos(), model_.sin(), batch_.positions});
+    node("rope");  // of q and k, which lie side by side
+    const std::int64_t qk_heads = s_.heads + s_.kv_heads;
+    const TensorView rotated = split_heads(qk, qk_heads);
+    const ConstTensorView projected = split_heads(columns(qkv, 0, s_.q + s_.kv), qk_heads);
+    rope(ctx_, {rotated, qk_norm ? ConstTensorView(rotated) : projected, model_.cos(), model_.sin(),
+                batch_.positions});
 
     AttentionArgs args;
     args.y = split_heads(first(a.attention), s_.heads);
@@ -223,23 +239,23 @@ ConstTensorView forward(Context& ctx, const Model& model, const ForwardBatch& ba
   activations.reserve(n);
   if (kv_cache) check_slots(batch, *kv_cache);
 
-  const int num_layers = static_cast<int>(config.num_hidden_layers);
-  const auto stream = [&](int i) {  // the stream at the entry of layer i
-    Tensor& t = i < num_layers ? activations.layer(i).x : activations.x_out;
-    return rows(t.view(), 0, n);
-  };
   ctx.set_node(-1, "embed_tokens");
-  embedding(ctx, {stream(0), rows(model.parameters().embed_tokens.view(), 0, config.vocab_size),
-                  batch.token_ids});
+  embedding(ctx,
+            {rows(activations.layer(0).x.view(), 0, n),
+             rows(model.parameters().embed_tokens.view(), 0, config.vocab_size), batch.token_ids});
   LayerForward layer(ctx, model, batch, kv_cache, activations);
-  for (int i = 0; i < num_layers; ++i) layer.run(i, stream(i + 1));
+  const int num_layers = static_cast<int>(config.num_hidden_layers);
+  for (int i = 0; i < num_layers; ++i) layer.run(i);
+  return layer.final_norm(num_layers);
+}
 
-  ctx.set_node(-1, "norm");
-  const TensorView hidden = rows(activations.final_norm.view(), 0, n);
-  rms_norm(ctx, {split_heads(hidden, 1), rows(activations.final_q.view(), 0, n),
-                 split_heads(ConstTensorView(stream(num_layers)), 1), model.parameters().norm,
-                 static_cast<float>(config.rms_norm_eps)});
-  return hidden;
+std::vector<VendorShape> vendor_shapes(const ModelConfig& c) {
+  const Sizes s(c);
+  std::vector<VendorShape> shapes;
+  if (!c.attention_bias) shapes.push_back({s.q + 2 * s.kv, s.hidden, DType::kBF16});
+  if (!c.mlp_bias) shapes.push_back({2 * s.inter, s.hidden, DType::kBF16});
+  shapes.push_back({c.vocab_size, s.hidden, DType::kF32});
+  return shapes;
 }
 
 void compute_logits(Context& ctx, const Model& model, const ConstTensorView& hidden,

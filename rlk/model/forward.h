@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rlk/kernels/attention.h"
+#include "rlk/kernels/vendor_plans.h"
 #include "rlk/model/model.h"
 
 namespace rlk {
@@ -80,6 +81,10 @@ class Activations {
 // Errors  those of the operators, with layer and node; kContract when no weights are loaded.
 ConstTensorView forward(Context& ctx, const Model& model, const ForwardBatch& batch,
                         KvCache* kv_cache, Activations& activations);
+
+// The products of one chain without a bias: those that a library of the GPU's vendor may give
+// (ops/vendor_products.h).
+std::vector<VendorShape> vendor_shapes(const ModelConfig& config);
 
 // logits = hidden x head^T in f32: [num_rows, vocab_size].
 void compute_logits(Context& ctx, const Model& model, const ConstTensorView& hidden,

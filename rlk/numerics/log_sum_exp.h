@@ -137,9 +137,11 @@ struct LogSumExp {
     if (!other.any) return;
     raise_to(other.z_max, other.bin, entropy);
     const std::int64_t offset = std::int64_t{bin} - other.bin;
-    for (std::int64_t k = 0; k + offset < 4; ++k) {
-      s[k + offset] += other.s[k];
-      if (entropy != nullptr) (*entropy)[k + offset] += (*other_entropy)[k];
+    for (int k = 0; k < 4; ++k) {
+      for (int i = 0; i <= k; ++i) {
+        s[k] += k - i == offset ? other.s[i] : 0;
+        if (entropy != nullptr) (*entropy)[k] += k - i == offset ? (*other_entropy)[i] : 0;
+      }
     }
   }
 

@@ -47,6 +47,7 @@ RolloutOptions rollout_options(const RlConfig& c, std::int64_t max_model_len) {
   o.num_pages = c.rollout.num_pages;
   o.prefix_cache = c.rollout.prefix_cache;
   o.graphs = c.rollout.graphs;
+  o.vendor_products = c.rollout.vendor_products;
   return o;
 }
 
@@ -96,6 +97,7 @@ std::string deployment_digest(const RlConfig& c, const std::string& rollout_back
       {"prefix_cache", c.rollout.prefix_cache},
       {"rollout_threads", c.rollout.threads},
       {"trainer_threads", c.trainer.threads},
+      {"vendor_products", c.rollout.vendor_products},
   };
   return sha256_hex(plans.dump());
 }

@@ -64,7 +64,8 @@ struct RlConfig {
     int page_size = 16;
     int num_pages = 0;  // 0: enough for max_num_seqs sequences of full length
     bool prefix_cache = true;
-    bool graphs = true;  // on a GPU
+    bool graphs = true;           // on a GPU
+    std::string vendor_products;  // a library; empty: none
     std::string backend = "cpu";
     int threads = 0;  // 0: one per hardware thread
     bool operator==(const Rollout&) const = default;

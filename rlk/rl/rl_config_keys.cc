@@ -104,6 +104,10 @@ constexpr ConfigKey kKeys[] = {
     {RLK_KEY(rollout.prefix_cache), kAny, "Share full pages of equal prefixes."},
     {RLK_KEY(rollout.graphs), kAny,
      "On a GPU: launch the model of a decode step as one recorded graph. Changes no bit."},
+    {RLK_KEY(rollout.vendor_products), kAny,
+     "On a GPU: the vendor's library (a file, or a name that the loader finds, as "
+     "libcublasLt.so.13) that products of few rows are left to, where it is seen to give our bytes "
+     "and to be faster. Changes no bit. Empty: none."},
     {RLK_KEY(rollout.backend), kNotEmpty,
      "Kernels: cpu, cuda or hip (those of contract.profile on the GPU), or one by its own "
      "name: cpu.avx2, cuda.sm90, reference."},

@@ -229,6 +229,9 @@ void Run::describe() {
                                             trainer_ctx_.contract_table().backend)));
   db.set_config(run_key::kVocabSize, std::to_string(model_.config.vocab_size));
   db.write_event(0, "start", to_string(config_.route));
+  for (const VendorPlan& plan : rollout_.vendor_plans()) {
+    for (const std::string& line : to_lines(plan)) db.write_event(0, "vendor_products", line);
+  }
   const std::string sft = join_path(model_.folder, kSftLossFile);
   if (file_exists(sft)) {
     const JsonDocument document = JsonDocument::load(sft);

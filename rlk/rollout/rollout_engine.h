@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "rlk/model/forward.h"
+#include "rlk/ops/vendor_products.h"
 #include "rlk/rollout/decode_graphs.h"
 #include "rlk/rollout/page_pool.h"
 #include "rlk/rollout/scheduler.h"
@@ -21,6 +23,7 @@ struct RolloutOptions {
   std::int64_t num_pages = 0;  // 0: enough for max_num_seqs sequences of max_model_len
   bool prefix_cache = true;
   bool graphs = true;  // decode steps as graphs (decode_graphs.h); of no meaning on a CPU
+  std::string vendor_products = {};  // the library of use_vendor_products; empty: none
 };
 
 struct RolloutStats {
@@ -61,6 +64,7 @@ class RolloutEngine {
 
   RolloutStats stats() const;
   const Model& model() const { return model_; }
+  const std::vector<VendorPlan>& vendor_plans() const { return vendor_plans_; }
   Context& context() { return ctx_; }
 
  private:
@@ -73,6 +77,7 @@ class RolloutEngine {
 
   Context& ctx_;
   RolloutOptions options_;
+  std::vector<VendorPlan> vendor_plans_;
   Model model_;
   PagePool pool_;
   DecodeGraphs graphs_;

@@ -31,6 +31,7 @@ bench::GpuSizes tiny_sizes() {
   s.prompts = s.train_sequences = {17};
   s.decode_batch = 2;
   s.decode_keys = 32;
+  s.sampled_rows = {2};
   s.rotated_bytes = 3'000;
   return s;
 }
@@ -77,10 +78,11 @@ std::set<std::string> operators_of(const BenchReport& report) {
 TEST(GpuBench, EveryCaseHasTheBytesOfTheCpuAndAWholeRow) {
   const BenchReport report =
       run_tiny(options_for(Profile::kPortable, "/o/|^attention.*/S|/B2.*/page:16$|^l|^r|^s"));
-  EXPECT_EQ(operators_of(report),
-            (std::set<std::string>{"attention", "attention_backward", "gemm",
-                                   "gemm_backward_weight", "linear_logp", "linear_logp_backward",
-                                   "log_softmax", "logprob", "rms_norm", "rope", "swiglu"}));
+  EXPECT_EQ(
+      operators_of(report),
+      (std::set<std::string>{"attention", "attention_backward", "gemm", "gemm_backward_weight",
+                             "linear_logp", "linear_logp_backward", "log_softmax", "logprob",
+                             "rms_norm", "rope", "sample", "swiglu"}));
   ASSERT_EQ(report.libraries.size(), 1u);
   EXPECT_EQ(report.libraries[0].version, "13.99.1");
   EXPECT_EQ(report.groups.size(), 1u);
@@ -101,7 +103,7 @@ TEST(GpuBench, HasTheSizesOfTheTableInTheDocumentation) {
   BenchOptions options;
   options.gpu = true;
   const std::vector<std::string> names = bench_names(options);
-  EXPECT_EQ(names.size(), 81u);
+  EXPECT_EQ(names.size(), 89u);
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
   for (const char* name :
        {"gemm/bf16/tree/down/16384x4096x12288", "linear_logp/bf16/4096x151936x4096",

@@ -72,6 +72,11 @@ TEST_F(Conform, TriesTheProfileOfAnotherChip) {
   expect_refused(run_program({"conform", "--profile", "cdna9"}), 2, {"cdna9", "cdna3"});
 }
 
+TEST_F(Conform, SaysWhoseProductsALibraryCanGive) {
+  expect_refused(run_program({"conform", "--products", "libnone.so", "--backend", "cpu"}), 2,
+                 {"--products", "cpu", "cuda.sm90"});
+}
+
 TEST_F(Conform, ComesOnceBeforeTheFirstStrictRun) {
   const Scene scene;
   const Outcome first = scene.rl("first");

@@ -1,6 +1,9 @@
 // The fast products of profile sm90 give the bytes of the ones for any stride, on shapes that are
 // too large for the reference. Operands that lie two bytes off are read by the latter, which
 // conformance holds against the reference.
+#include <array>
+#include <utility>
+
 #include "tests/gpu/gpu_test.h"
 
 namespace rlk {
@@ -57,6 +60,8 @@ TEST_F(Sm90ProductsInvariance, AProductDoesNotDependOnTheKernel) {
                          {7, 200, 4096},
                          {33, 4096, 520},
                          {64, 1000, 1024},
+                         {40, 4096, 1024},
+                         {5, 203, 2048},
                          {65, 264, 1024},
                          {300, 520, 2048},
                          {257, 2048, 328}}) {
@@ -105,8 +110,13 @@ TEST_F(Sm90ProductsInvariance, AWeightGradientDoesNotDependOnTheKernel) {
   const Tensor dy = random_tensor(DType::kBF16, {1000, 200}, 1, Kind::kCancelling);
   const Tensor x = random_tensor(DType::kBF16, {1000, 328}, 2, Kind::kMixed);
   const std::vector<std::vector<std::int32_t>> samples = {
-      {1000}, {64, 128, 808}, {1, 15, 17, 0, 300, 667}, {500, 500}};
-  const std::vector<std::vector<std::int64_t>> ends = {{}, {0, 64, 192}, {1, 33, 33, 1000}, {500}};
+      {1000},
+      {64, 128, 808},
+      {1, 15, 17, 0, 300, 667},
+      {500, 500},
+      {5, 16, 3, 30, 1, 1, 1, 1, 142, 100, 100, 100, 100, 400}};
+  const std::vector<std::vector<std::int64_t>> ends = {
+      {}, {0, 64, 192}, {1, 33, 33, 1000}, {500}, {24, 57}};
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const Tensor offsets = test::cu_seqlens(samples[i]);
     const Gradient slow = gradient(dy, x, offsets, ends[i], false);
@@ -165,17 +175,22 @@ LinearLogp linear_logp(const Tensor& hidden, const Tensor& head, const std::vect
 }
 
 TEST_F(Sm90ProductsInvariance, LinearLogpDoesNotDependOnTheKernel) {
-  constexpr std::int64_t kRows = 300, kHidden = 136, kPadded = 1280;
-  std::vector<std::int32_t> targets;
-  std::vector<float> g;
-  for (int t = 0; t < kRows; ++t) {
-    targets.push_back(t % 9 == 4 ? kIgnoreIndex : t * 41 % (kPadded - 28));
-    g.push_back(t % 7 == 3 ? 0.0f : 0.01f * static_cast<float>(t - 100));
-  }
-  for (const double scale : {0.05, 1.0, 40.0}) {
+  constexpr std::int64_t kRows = 300, kHidden = 136;
+  struct Case {
+    double scale;
+    std::int64_t padded;
+  };
+  // The last has more tiles than two for each processor.
+  for (const auto& [scale, padded] : {Case{0.05, 1280}, {1.0, 1280}, {40.0, 1280}, {0.3, 20480}}) {
+    std::vector<std::int32_t> targets;
+    std::vector<float> g;
+    for (int t = 0; t < kRows; ++t) {
+      targets.push_back(t % 9 == 4 ? kIgnoreIndex : static_cast<int>(t * 4111 % (padded - 28)));
+      g.push_back(t % 7 == 3 ? 0.0f : 0.01f * static_cast<float>(t - 100));
+    }
     const Tensor hidden = random_tensor(DType::kBF16, {kRows, kHidden}, 5);
-    Tensor head = random_tensor(DType::kBF16, {kPadded, kHidden}, 6, Kind::kNormal, scale);
-    std::fill_n(head.data<bf16>() + (kPadded - 28) * kHidden, 28 * kHidden, bf16{});
+    Tensor head = random_tensor(DType::kBF16, {padded, kHidden}, 6, Kind::kNormal, scale);
+    std::fill_n(head.data<bf16>() + (padded - 28) * kHidden, 28 * kHidden, bf16{});
     for (const bool entropy : {false, true}) {
       const LinearLogp slow = linear_logp(hidden, head, g, targets, entropy, false);
       const LinearLogp fast = linear_logp(hidden, head, g, targets, entropy, true);
@@ -185,6 +200,83 @@ TEST_F(Sm90ProductsInvariance, LinearLogpDoesNotDependOnTheKernel) {
       EXPECT_TRUE(same_bits(fast.head.dw, slow.head.dw)) << scale;
       EXPECT_TRUE(same_bits(fast.head.chain, slow.head.chain)) << scale;
     }
+  }
+}
+
+// Rows whose logits are columns of a matrix; the target is the largest. Its log-probability is the
+// sum of all others, to 24 bits.
+class RowsOfLogits {
+ public:
+  static constexpr std::int64_t kRows = 64;
+
+  explicit RowsOfLogits(std::int64_t vocab_size)
+      : hidden_(DType::kBF16, {kRows, kRows}),
+        head_(DType::kBF16, {vocab_size, kRows}),
+        targets_(DType::kI32, {kRows}) {
+    hidden_.fill_zero();
+    targets_.fill_zero();
+    for (int t = 0; t < kRows; ++t) hidden_.data<bf16>()[t * kRows + t] = numerics::to_bf16(1.0f);
+  }
+  void set(std::int64_t row, std::int64_t column, double z) {
+    bf16* const of_row = head_.data<bf16>() + row;
+    of_row[column * kRows] = numerics::to_bf16(static_cast<float>(z));
+    std::int32_t& target = targets_.data<std::int32_t>()[row];
+    if (numerics::to_f32(of_row[column * kRows]) > numerics::to_f32(of_row[target * kRows])) {
+      target = static_cast<std::int32_t>(column);
+    }
+  }
+  // Of the first `vocab_size` columns: log-probabilities and entropies.
+  std::pair<Tensor, Tensor> run(std::int64_t vocab_size, bool aligned) const {
+    const Matrix x(hidden_, aligned);
+    std::pair<Tensor, Tensor> out{Tensor(DType::kF32, {kRows}), Tensor(DType::kF32, {kRows})};
+    const SamplingParams params;
+    LinearLogpArgs args;
+    args.logp = out.first;
+    args.entropy = out.second;
+    args.hidden = x.view();
+    args.head = head_;
+    args.vocab_size = vocab_size;
+    args.targets = targets_;
+    args.params = &params;
+    TestExec exec(contract());
+    table().linear_logp(exec, args);
+    return out;
+  }
+
+ private:
+  Tensor hidden_, head_, targets_;
+};
+
+TEST_F(Sm90ProductsInvariance, SumsOfLogitsFarApartDoNotDependOnTheKernel) {
+  constexpr std::int64_t kVocabSize = 1000;
+  RowsOfLogits rows(kVocabSize);
+  // Row t: a standard deviation of t / 2, around -64 to 63.
+  const Tensor normal = random_tensor(DType::kF32, {kVocabSize, RowsOfLogits::kRows}, 7);
+  for (int t = 0; t < RowsOfLogits::kRows; ++t) {
+    for (std::int64_t j = 0; j < kVocabSize; ++j) {
+      const double x = normal.data<float>()[j * RowsOfLogits::kRows + t];
+      rows.set(t, j, x * (0.5 * t) + t * 37 % 128 - 64);
+    }
+  }
+  const auto fast = rows.run(kVocabSize, true), slow = rows.run(kVocabSize, false);
+  EXPECT_TRUE(same_bits(fast.first, slow.first));
+  EXPECT_TRUE(same_bits(fast.second, slow.second));
+}
+
+TEST_F(Sm90ProductsTwin, ALogitOfTheLowestBinCountsAndOneBelowDoesNot) {
+  constexpr std::int64_t kVocabSize = 400;
+  RowsOfLogits rows(kVocabSize);
+  // 0 and below the four bins, but for the last: 2^-10, 2^-24 and 2^-39 of bins 1 to 3, and 2^-58.
+  constexpr std::array<double, 4> kLast = {-7.0, -16.5, -27.0, -40.0};
+  for (int t = 0; t < RowsOfLogits::kRows; ++t) {
+    for (std::int64_t j = 0; j < kVocabSize; ++j) rows.set(t, j, j == 3 * t ? 0.0 : -300.0);
+    rows.set(t, kVocabSize - 1, kLast[static_cast<std::size_t>(t % 4)]);
+  }
+  const auto all = rows.run(kVocabSize, true), but_one = rows.run(kVocabSize - 1, true);
+  for (int t = 0; t < RowsOfLogits::kRows; ++t) {
+    EXPECT_EQ(but_one.first.data<float>()[t], 0.0f) << t;
+    const float logp = all.first.data<float>()[t];
+    EXPECT_EQ(logp < 0.0f, t % 4 != 3) << t;
   }
 }
 

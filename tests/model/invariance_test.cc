@@ -213,8 +213,7 @@ TEST(ModelTwin, SumsSplitByThreadsOrVectorsGiveOtherBytes) {
 
 TEST(ModelTwin, AnotherRoundingGivesOtherBytes) {
   const Logprobs wanted = ModelRun({}).packed({watched(150)})[0];
-  const KernelTable residual =
-      with_kernel<ResidualAddArgs>(&KernelTable::residual_add, &residual_in_f32);
+  const KernelTable residual = with_kernel<RmsNormArgs>(&KernelTable::rms_norm, &residual_in_f32);
   const KernelTable logits = with_kernel<GemmArgs>(&KernelTable::gemm, &logits_in_bf16);
   for (const KernelTable* kernels : {&residual, &logits}) {
     EXPECT_FALSE(same_bytes(ModelRun({.kernels = kernels}).packed({watched(150)})[0], wanted));

@@ -121,20 +121,27 @@ inline void blocks_follow_pages(Exec&, AttentionArgs& args, Contract& contract) 
 
 // ---- The stream
 
-// The stream that residual_add carries on is not rounded between layers. One model at a time.
-inline void residual_in_f32(Exec&, const ResidualAddArgs& args) {
-  static std::vector<float> stream;
-  const std::int64_t m = args.y.shape(0), n = args.y.shape(1);
-  stream.resize(static_cast<std::size_t>(m * n));
-  for (std::int64_t i = 0; i < m; ++i) {
-    for (std::int64_t j = 0; j < n; ++j) {
-      float& x = stream[static_cast<std::size_t>(i * n + j)];
-      const bf16 a = *args.a.at<bf16>(i, j);
-      if (numerics::to_bf16(x).bits != a.bits) x = numerics::to_f32(a);  // another stream begins
-      x += numerics::to_f32(*args.b.at<bf16>(i, j));
-      *args.y.at<bf16>(i, j) = numerics::to_bf16(x);
+// The stream that the norms carry on is not rounded between layers. One model at a time.
+inline void residual_in_f32(Exec& exec, const RmsNormArgs& args) {
+  RmsNormArgs norm = args;
+  if (args.residual) {
+    static std::vector<float> stream;
+    const std::int64_t m = args.x.shape(0), n = args.x.shape(2);
+    stream.resize(static_cast<std::size_t>(m * n));
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        float& x = stream[static_cast<std::size_t>(i * n + j)];
+        const bf16 a = *args.residual.at<bf16>(i, 0, j);
+        if (numerics::to_bf16(x).bits != a.bits) x = numerics::to_f32(a);  // another stream begins
+        x += numerics::to_f32(*args.x.at<bf16>(i, 0, j));
+        *args.residual_out.at<bf16>(i, 0, j) = numerics::to_bf16(x);
+      }
     }
+    norm.x = args.residual_out;
+    norm.residual = {};
+    norm.residual_out = {};
   }
+  reference_kernels().rms_norm(exec, norm);
 }
 
 // ---- Weight gradients

@@ -169,6 +169,23 @@ TEST(Exp2p, HasTheContractsEdges) {
   for (int n = -126; n <= 126; ++n) EXPECT_EQ(exp2p(static_cast<float>(n)), pow2_f32(n));
 }
 
+// Scaling x by a power of two scales every operation, so one binade stands for all.
+TEST(Reciprocal, IsTheDivision) {
+  int mismatches = 0;
+  for (std::uint32_t u = 0x3f800000u; u <= 0x40000000u; ++u) {
+    const float x = std::bit_cast<float>(u);
+    mismatches += bits(reciprocal(x)) != bits(1.0f / x) ? 1 : 0;
+  }
+  EXPECT_EQ(mismatches, 0);
+  for (int k = 0; k < 126; ++k) {
+    for (const std::uint32_t significand : {0u, 1u, 0x2aaaabu, 0x3fffffu, 0x7ffffeu, 0x7fffffu}) {
+      const float x = pow2_f32(k) * std::bit_cast<float>(0x3f800000u | significand);
+      EXPECT_EQ(bits(reciprocal(x)), bits(1.0f / x)) << x;
+    }
+  }
+  EXPECT_EQ(reciprocal(0x1p126f), 0x1p-126f);
+}
+
 TEST(Sigmoid, AndSiluFollowTheirDefinition) {
   EXPECT_EQ(sigmoid(0.0f), 0.5f);
   EXPECT_EQ(sigmoid(200.0f), 1.0f);

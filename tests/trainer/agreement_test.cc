@@ -128,8 +128,7 @@ TEST(AgreementTwin, ATrainerUnderAnotherContractScoresOtherBytes) {
 }
 
 TEST(AgreementTwin, ATrainerWithOtherRoundingsScoresOtherBytes) {
-  const KernelTable residual =
-      with_kernel<ResidualAddArgs>(&KernelTable::residual_add, &residual_in_f32);
+  const KernelTable residual = with_kernel<RmsNormArgs>(&KernelTable::rms_norm, &residual_in_f32);
   const KernelTable products = wrong_gemm<&vectors_split_k>();
   for (const KernelTable* kernels : {&residual, &products}) {
     TrainerSetup setup;

@@ -117,13 +117,19 @@ gemm_backward_weight_kernel(Ref<float> dw, Ref<float> chain, Operand<T> dy, Oper
 }
 
 template <typename T>
-RLK_KERNEL(kTokenSumThreads)
-bias_backward_kernel(Ref<float> dbias, Ref<const T> dy, Ref<const std::int32_t> cu_seqlens,
-                     std::int64_t num_samples, std::int64_t token_block, std::int64_t n) {
-  const std::int64_t column = token_sum_column();
-  token_sum(column < n ? &dbias(column) : nullptr, cu_seqlens, num_samples, token_block,
-            [&](std::int64_t t, float acc) { return acc + load(dy(t, column)); });
-}
+struct BiasGradients {
+  Ref<float> dbias;
+  Ref<const T> dy;
+
+  using Item = float;
+  struct Column {
+    Ref<const T> dy;
+    RLK_DEVICE float load(std::int64_t t) const { return gpu::load(dy(t)); }
+  };
+  RLK_DEVICE float* total(std::int64_t column) const { return &dbias(column); }
+  RLK_DEVICE Column at(std::int64_t column) const { return {{&dy(0, column), {dy.stride[0]}}}; }
+  RLK_DEVICE static float add(float item, float acc) { return acc + item; }
+};
 
 template <typename T, typename Tile, int kLevels>
 void run_gemm(Exec& exec, const GemmArgs& args, const GemmShape& shape) {
@@ -187,11 +193,9 @@ void gemm_backward_weight(Exec& exec, const GemmBackwardWeightArgs& args) {
 }
 
 void bias_backward(Exec& exec, const BiasBackwardArgs& args) {
-  const std::int64_t n = args.dbias.shape(0);
   with_storage(args.dy.dtype, [&]<typename T>() {
-    launch(exec, token_sum_grid(n), kTokenSumThreads, 0, bias_backward_kernel<T>,
-           ref<float>(args.dbias), ref<T>(args.dy), ref<std::int32_t>(args.cu_seqlens),
-           args.cu_seqlens.shape(0) - 1, std::int64_t{exec.contract.token_block}, n);
+    token_sum(exec, args.cu_seqlens, args.dy.shape(0), args.dbias.shape(0),
+              BiasGradients<T>{ref<float>(args.dbias), ref<T>(args.dy)});
   });
 }
 

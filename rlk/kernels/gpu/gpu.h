@@ -62,6 +62,7 @@ RLK_DEVICE void atomic_max(int* at, int x) { atomicMax(at, x); }
 RLK_DEVICE unsigned long long atomic_add(unsigned long long* at, unsigned long long x) {
   return atomicAdd(at, x);
 }
+RLK_DEVICE unsigned atomic_add(unsigned* at, unsigned x) { return atomicAdd(at, x); }
 
 }  // namespace rlk::gpu
 #endif

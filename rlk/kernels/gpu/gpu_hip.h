@@ -61,5 +61,8 @@ RLK_DEVICE void atomic_max(int* at, int x) {
 RLK_DEVICE unsigned long long atomic_add(unsigned long long* at, unsigned long long x) {
   return __hip_atomic_fetch_add(at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+RLK_DEVICE unsigned atomic_add(unsigned* at, unsigned x) {
+  return __hip_atomic_fetch_add(at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 
 }  // namespace rlk::gpu

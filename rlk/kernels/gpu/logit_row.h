@@ -1,7 +1,6 @@
 // A row of logits as the distribution it stands for: temperature, then min-p, top-k, top-p (see
-// kernels/reference/token_filter.h). What a filter leaves is always the tokens from some place on
-// in one order, descending z with ties by lower id; so a filter is the key of the last token it
-// keeps, and nothing is sorted or stored.
+// kernels/reference/token_filter.h), found by one block. Other blocks may have read parts of the
+// row before (row_parts.h); then what they found is used, with the same result.
 #pragma once
 
 #include <bit>
@@ -13,16 +12,18 @@
 
 namespace rlk::gpu {
 
-inline constexpr int kRowThreads = 512;  // one block a row
+inline constexpr int kRowThreads = 512;  // one block a row, or a part of one
 
 using numerics::LogitStatus;
 using numerics::LogSumExp;
 
-// Larger for tokens that come earlier in the order; no two are equal.
+// Larger for tokens that come earlier in the order of the filters, descending z with ties by lower
+// id; no two are equal. 52 bits: ids are below 2^20.
+inline constexpr int kKeyBits = 52;
 RLK_HD inline std::uint64_t order_key(float z, std::int64_t id) {
   const std::uint32_t u = std::bit_cast<std::uint32_t>(z + 0.0f);  // -0 is +0
   const std::uint32_t rising = (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
-  return static_cast<std::uint64_t>(rising) << 32 | static_cast<std::uint32_t>(~id);
+  return std::uint64_t{rising} << 20 | static_cast<std::uint64_t>(numerics::kMaxVocab - 1 - id);
 }
 
 struct LogitRow {
@@ -32,59 +33,109 @@ struct LogitRow {
   std::int64_t vocab_size;
   float scale;  // 1 / f32(T)
   float z_max = 0.0f;
-  float min_difference = -numerics::kInfinity;  // min-p: of z - z_max
-  std::uint64_t last_kept = 0;                  // top-k, top-p
+  float min_difference = -numerics::kInfinity;  // of z - z_max
+  std::uint64_t last_kept = 0;
+  const std::int32_t* ids = nullptr;  // the tokens that may take part, where not all may
+  std::int64_t num_ids = 0;
 
+  // Whether a z of the row is left by its mask and by min_difference.
+  RLK_DEVICE bool is_near(float z) const { return z >= -0x1p30f && z - z_max >= min_difference; }
   // z of token j; -inf where it takes no part.
   RLK_DEVICE float z(std::int64_t j) const {
     const float z = logits[j * stride] * scale;
-    const bool in = numerics::classify_logit(z) == LogitStatus::kOk &&
-                    z - z_max >= min_difference && order_key(z, j) >= last_kept;
-    return in ? z : -numerics::kInfinity;
+    return is_near(z) && order_key(z, j) >= last_kept ? z : -numerics::kInfinity;
   }
 
-  // Calls visit(j, z) for this thread's tokens that take part.
+  // Calls visit(j, z) for this thread's tokens that take part. Several are looked at together;
+  // those that take part, few as a rule, are read again.
   template <typename Visit>
   RLK_DEVICE void for_each(const Visit& visit) const {
-    for (std::int64_t j = thread(); j < vocab_size; j += kRowThreads) {
-      const float value = z(j);
-      if (value != -numerics::kInfinity) visit(j, value);
+    constexpr int kInFlight = 4;
+    const int count = static_cast<int>(ids != nullptr ? num_ids : vocab_size);
+    for (int i = thread(); i < count; i += kInFlight * kRowThreads) {
+      float logit[kInFlight];
+      RLK_UNROLL
+      for (int l = 0; l < kInFlight; ++l) {
+        const int at = i + l * kRowThreads;
+        logit[l] = at < count ? logits[id_at(at) * stride] : -0x1.fffffep127f;
+      }
+      std::uint32_t near = 0;
+      RLK_UNROLL
+      for (int l = 0; l < kInFlight; ++l) {
+        const bool is = i + l * kRowThreads < count && is_near(logit[l] * scale);
+        near |= is ? std::uint32_t{1} << l : 0;
+      }
+      for (int l = 0; near >> l != 0; ++l) {
+        if ((near >> l & 1) == 0) continue;
+        const std::int64_t j = id_at(i + l * kRowThreads);
+        const float value = z(j);
+        if (value != -numerics::kInfinity) visit(j, value);
+      }
     }
   }
+
+ private:
+  RLK_DEVICE std::int64_t id_at(int i) const { return ids != nullptr ? ids[i] : i; }
 };
 
-// The tokens before some place in the order.
-struct Before {
-  std::int64_t count;
-  numerics::BinSums s;  // relative to the row's bin
-};
-
-// The smallest key K for which keep(what comes before K) holds. keep must hold for nothing and not
-// come back once it is false. Where kSums is false only the count is there.
-template <bool kSums, typename Keep>
-RLK_DEVICE std::uint64_t find_last_kept(const LogitRow& row, std::int32_t bin, const Keep& keep) {
-  std::uint64_t last = ~std::uint64_t{0};
-  for (int bit = 63; bit >= 0; --bit) {
-    if (bit < 32 && bit >= 20) continue;  // ids are below 2^20: these are 1 in every key
-    const std::uint64_t key = last & ~(std::uint64_t{1} << bit);
-    Before before{0, {0, 0, 0, 0}};
-    row.for_each([&](std::int64_t j, float z) {
-      if (order_key(z, j) <= key) return;
-      ++before.count;
-      if constexpr (kSums) {
-        const numerics::LogitTerm term = numerics::logit_term(z);
-        const std::int64_t place = std::int64_t{bin} - term.bin();
-        for (int k = 0; k < 4; ++k) before.s[k] += k == place ? term.q << term.shift() : 0;
+// Calls visit(j, x, n) with the n <= 4 logits x of tokens j, j + 1, .. for this thread's packs of
+// [begin, end); begin is a multiple of 4. Four packs are read at a time.
+inline constexpr int kPackStep = 4 * kRowThreads;
+template <typename Visit>
+RLK_DEVICE void for_each_pack(const LogitRow& row, int begin, int end, const Visit& visit) {
+  constexpr int kInFlight = 4;
+  if (row.stride == 1 && reinterpret_cast<std::uintptr_t>(row.logits) % 16 == 0) {
+    const int whole = end / 4 * 4;
+    for (int j = begin + 4 * thread(); j < whole; j += kInFlight * kPackStep) {
+      float x[kInFlight][4];
+      RLK_UNROLL
+      for (int i = 0; i < kInFlight; ++i) {
+        const int at = j + i * kPackStep;
+        if (at < whole) Pack<float, 4>::read(row.logits + at).get(x[i]);
       }
-    });
-    before = block_reduce<kRowThreads>(before, row.shared, [](Before a, const Before& b) {
-      a.count += b.count;
-      for (int k = 0; k < 4; ++k) a.s[k] += b.s[k];
-      return a;
-    });
-    if (keep(before)) last = key;
+      RLK_UNROLL
+      for (int i = 0; i < kInFlight; ++i) {
+        const int at = j + i * kPackStep;
+        if (at < whole) visit(at, x[i], 4);
+      }
+    }
+    begin = whole;
   }
-  return last;
+  for (int j = begin + 4 * thread(); j < end; j += kPackStep) {
+    const int n = end - j < 4 ? end - j : 4;
+    float x[4];
+    RLK_UNROLL
+    for (int l = 0; l < 4; ++l) x[l] = l < n ? row.logits[(j + l) * row.stride] : 0.0f;
+    visit(j, x, n);
+  }
+}
+
+// What a row, or a part of it, is before any filter.
+struct RowState {
+  float z_max = -numerics::kInfinity;
+  float not_finite = 0.0f;  // NaN where a logit is not finite, else 0
+
+  RLK_HD void add(float logit, float z) {
+    not_finite = numerics::fma(logit, 0.0f, not_finite);
+    z_max = z > z_max ? z : z_max;
+  }
+  // Something takes part, and nothing is an error. (A finite logit has a z that is no NaN.)
+  RLK_HD bool good() const { return not_finite == 0.0f && z_max >= -0x1p30f && z_max <= 0x1p30f; }
+};
+RLK_HD inline RowState merge_states(const RowState& a, const RowState& b) {
+  return {a.z_max < b.z_max ? b.z_max : a.z_max, a.not_finite + b.not_finite};
+}
+
+// Of the tokens [begin, end), by the block; here and below each thread gets the result.
+RLK_DEVICE RowState state_of(const LogitRow& row, int begin, int end) {
+  RowState state;
+  for_each_pack(row, begin, end, [&](int, const float(&x)[4], int n) {
+    RLK_UNROLL
+    for (int l = 0; l < 4; ++l) {
+      if (l < n) state.add(x[l], x[l] * row.scale);
+    }
+  });
+  return block_reduce<kRowThreads>(state, row.shared, merge_states);
 }
 
 RLK_DEVICE LogSumExp log_sum_exp(const LogitRow& row) {
@@ -105,66 +156,6 @@ RLK_HD inline bool filters(const SamplingParams& params) {
   return params.temperature != 0.0f &&
          (params.min_p > 0.0f || params.top_k > 0 || params.top_p < 1.0f);
 }
-
-// What a row is before any filter.
-struct RowState {
-  float z_max;
-  bool any;
-  bool bad;
-};
-
-// Makes the row of a block; false where it is an error. All threads of the block call it.
-RLK_DEVICE bool make_row(ReduceBytes* shared, const float* logits, std::int64_t stride,
-                         std::int64_t vocab_size, const SamplingParams& params, LogitRow* row) {
-  *row = LogitRow{shared, logits, stride, vocab_size, scale_of(params)};
-  RowState state{-numerics::kInfinity, false, false};
-  for (std::int64_t j = thread(); j < vocab_size; j += kRowThreads) {
-    const float logit = logits[j * stride];
-    const float z = logit * row->scale;
-    const LogitStatus status = numerics::classify_logit(z);
-    if (!numerics::is_finite(logit) || status == LogitStatus::kNonFinite) state.bad = true;
-    if (status != LogitStatus::kOk) continue;
-    state.any = true;
-    if (z > state.z_max) state.z_max = z;
-  }
-  state = block_reduce<kRowThreads>(state, shared, [](const RowState& a, const RowState& b) {
-    return RowState{a.z_max < b.z_max ? b.z_max : a.z_max, a.any || b.any, a.bad || b.bad};
-  });
-  if (state.bad || !state.any) return false;
-  row->z_max = state.z_max;
-  if (!filters(params)) return true;
-
-  if (params.min_p > 0.0f) row->min_difference = numerics::log(params.min_p);
-  if (params.top_k > 0) {
-    const std::int64_t top_k = params.top_k;
-    row->last_kept =
-        find_last_kept<false>(*row, 0, [&](const Before& before) { return before.count < top_k; });
-  }
-  if (params.top_p < 1.0f) {
-    const LogSumExp sum = log_sum_exp(*row);
-    const double limit = static_cast<double>(params.top_p) * sum.total();
-    const std::uint64_t last = find_last_kept<true>(
-        *row, sum.bin, [&](const Before& before) { return numerics::join_bins(before.s) < limit; });
-    if (last > row->last_kept) row->last_kept = last;
-  }
-  return true;
-}
-
-// Rows of logits and what they stand for.
-struct Rows {
-  Ref<const float> logits;
-  std::int64_t vocab_size;
-  const SamplingParams* params;
-  std::int64_t num_params;
-  std::int64_t first_row;  // row 0 in the caller's call: what a fault names
-
-  RLK_DEVICE const SamplingParams& params_of(std::int64_t t) const {
-    return params[num_params == 1 ? 0 : t];
-  }
-  RLK_DEVICE bool make(std::int64_t t, ReduceBytes* shared, LogitRow* row) const {
-    return make_row(shared, &logits(t), logits.stride[1], vocab_size, params_of(t), row);
-  }
-};
 
 // The sums of a row between forward and backward, in kLogprobStateWords; of a row that forward did
 // not look at, or that is an error, all 0.
@@ -196,13 +187,6 @@ const T* on_device(Exec& exec, device::Workspace::Frame& frame, const T* host, s
   T* const data = frame.take<T>(count);
   device::copy(data, host, sizeof(T) * static_cast<std::size_t>(count), exec.gpu->stream());
   return data;
-}
-
-inline Rows make_rows(Exec& exec, device::Workspace::Frame& frame, const ConstTensorView& logits,
-                      const SamplingParams* params, std::int64_t num_params,
-                      std::int64_t first_row) {
-  return {ref<float>(logits), logits.shape(1), on_device(exec, frame, params, num_params),
-          num_params, first_row};
 }
 
 }  // namespace rlk::gpu

@@ -1,10 +1,8 @@
 #include "rlk/kernels/logprob.h"
 
 #include "rlk/kernels/gpu/linear_logp.h"
-#include "rlk/kernels/gpu/logit_row.h"
-#include "rlk/kernels/gpu/row_sums.h"
+#include "rlk/kernels/gpu/row_parts.h"
 #include "rlk/kernels/gpu/table.h"
-#include "rlk/numerics/philox.h"
 
 namespace rlk::gpu {
 namespace {
@@ -19,8 +17,9 @@ struct RowSums {
 
 // False where the row, or its target, is an error. Without `entropy` the sums for it may be
 // missing.
-RLK_DEVICE bool read_row(const Rows& rows, std::int64_t t, std::int64_t target, bool entropy,
-                         ReduceBytes* shared, LogitRow* row, RowSums* out) {
+template <bool kEntropy>
+RLK_DEVICE bool read_row(const Rows& rows, std::int64_t t, std::int64_t target, ReduceBytes* shared,
+                         LogitRow* row, RowSums* out) {
   if (target < 0 || target >= rows.vocab_size) return false;
   const SamplingParams& params = rows.params_of(t);
   if (filters(params)) {
@@ -37,8 +36,9 @@ RLK_DEVICE bool read_row(const Rows& rows, std::int64_t t, std::int64_t target, 
     const std::int64_t stride = rows.logits.stride[1];
     *row = LogitRow{shared, logits, stride, rows.vocab_size, scale_of(params)};
     out->sums =
-        entropy ? row_sums<true, kRowThreads>(logits, stride, rows.vocab_size, row->scale, shared)
-                : row_sums<false, kRowThreads>(logits, stride, rows.vocab_size, row->scale, shared);
+        rows.found.sums != nullptr
+            ? rows.merged_sums(t, shared)
+            : row_sums<kEntropy, kRowThreads>(logits, stride, rows.vocab_size, row->scale, shared);
     if (out->sums.status() != LogitStatus::kOk) return false;
     row->z_max = out->sums.sum.z_max;
   }
@@ -47,6 +47,7 @@ RLK_DEVICE bool read_row(const Rows& rows, std::int64_t t, std::int64_t target, 
   return true;
 }
 
+template <bool kEntropy>
 RLK_KERNEL(kRowThreads)
 logprob_kernel(Ref<float> logp, Ref<float> entropy, Rows rows, Ref<const std::int32_t> targets,
                Ref<std::int32_t> state, unsigned long long* fault) {
@@ -58,21 +59,21 @@ logprob_kernel(Ref<float> logp, Ref<float> entropy, Rows rows, Ref<const std::in
   if (target == kIgnoreIndex) {
     if (thread() != 0) return;
     logp(t) = 0.0f;
-    if (entropy) entropy(t) = 0.0f;
+    if constexpr (kEntropy) entropy(t) = 0.0f;
     return keep({});
   }
   RLK_SHARED(ReduceBytes, shared, kRowThreads);
   LogitRow row;
   RowSums sums;
-  const bool good = read_row(rows, t, target, static_cast<bool>(entropy), shared, &row, &sums);
+  const bool good = read_row<kEntropy>(rows, t, target, shared, &row, &sums);
   if (thread() != 0) return;
   keep(good ? sums.sums.sum : numerics::LogSumExp{});
   if (!good) return report(fault, rows.first_row + t);
   logp(t) = sums.end.logp(row.z(target));
-  if (entropy) entropy(t) = static_cast<float>(sums.end.entropy(sums.sums));
+  if constexpr (kEntropy) entropy(t) = static_cast<float>(sums.end.entropy(sums.sums));
 }
 
-template <typename T>
+template <typename T, bool kEntropy>
 RLK_KERNEL(kRowThreads)
 logprob_backward_kernel(Ref<T> dlogits, std::int64_t vocab_padded, Rows rows,
                         Ref<const std::int32_t> targets, Ref<const float> g_in,
@@ -81,7 +82,7 @@ logprob_backward_kernel(Ref<T> dlogits, std::int64_t vocab_padded, Rows rows,
   const std::int64_t t = block_x();
   const std::int32_t target = targets(t);
   const float g = g_in(t);
-  const float g_entropy = g_entropy_in ? g_entropy_in(t) : 0.0f;
+  const float g_entropy = kEntropy ? g_entropy_in(t) : 0.0f;
   RLK_SHARED(ReduceBytes, shared, kRowThreads);
   LogitRow row;
   RowSums sums;
@@ -95,7 +96,7 @@ logprob_backward_kernel(Ref<T> dlogits, std::int64_t vocab_padded, Rows rows,
     good = sum.any;
     if (good) sums.end = LogSumExpEnd(sum);
   } else if (needed) {
-    good = read_row(rows, t, target, g_entropy != 0.0f, shared, &row, &sums);
+    good = read_row<kEntropy>(rows, t, target, shared, &row, &sums);
   }
   if (needed && !good && thread() == 0) report(fault, rows.first_row + t);
   const float entropy =
@@ -113,62 +114,30 @@ logprob_backward_kernel(Ref<T> dlogits, std::int64_t vocab_padded, Rows rows,
   }
 }
 
-struct Candidate {
-  float score;
-  std::int32_t id;  // -1: none
-};
-RLK_HD inline Candidate better(const Candidate& a, const Candidate& b) {
-  if (a.id < 0) return b;
-  if (b.id < 0) return a;
-  if (a.score != b.score) return a.score > b.score ? a : b;
-  return a.id < b.id ? a : b;
-}
-
-RLK_KERNEL(kRowThreads)
-sample_kernel(Ref<std::int32_t> token_ids, Rows rows, const SampleKey* keys,
-              unsigned long long* fault) {
-  const std::int64_t t = block_x();
-  RLK_SHARED(ReduceBytes, shared, kRowThreads);
-  LogitRow row;
-  if (!rows.make(t, shared, &row)) {
-    if (thread() == 0) report(fault, t);
-    return;
-  }
-  const SampleKey key = keys[t];
-  const bool greedy = rows.params_of(t).temperature == 0.0f;
-  Candidate best{0.0f, -1};
-  // Four ids share the words of one random number.
-  for (std::int64_t id = std::int64_t{thread()} * 4; id < rows.vocab_size; id += kRowThreads * 4) {
-    numerics::PhiloxCounter words{};
-    if (!greedy) {
-      words = numerics::gumbel_words(key.seed, key.request, key.position,
-                                     static_cast<std::uint32_t>(id / 4));
-    }
-    for (int i = 0; i < 4 && id + i < rows.vocab_size; ++i) {
-      float score = row.z(id + i);
-      if (score == -numerics::kInfinity) continue;
-      if (!greedy) score = score + numerics::gumbel_of_word(words[static_cast<std::size_t>(i)]);
-      best = better(best, {score, static_cast<std::int32_t>(id + i)});
-    }
-  }
-  best = block_reduce<kRowThreads>(best, shared, better);
-  if (thread() == 0) token_ids(t) = best.id;
-}
-
 }  // namespace
 
-void logprob_of_rows(Exec& exec, const LogprobArgs& args, std::int64_t first_row) {
+void logprob_in_parts(Exec& exec, const LogprobArgs& args, std::int64_t first_row,
+                      const Parts& parts) {
+  const std::int64_t num_rows = args.logits.shape(0);
   device::Workspace::Frame frame(exec.gpu->workspace());
-  launch(exec, {args.logits.shape(0)}, kRowThreads, 0, logprob_kernel, ref<float>(args.logp),
-         ref<float>(args.entropy),
-         make_rows(exec, frame, args.logits, args.params, args.num_params, first_row),
-         ref<std::int32_t>(args.targets), ref<std::int32_t>(args.state), exec.gpu->fault());
+  Rows rows = make_rows(exec, frame, args.logits, args.params, args.num_params, first_row);
+  filter_parts(exec, frame, num_rows, parts, args.params, &rows);
+  sum_parts(exec, frame, num_rows, parts, static_cast<bool>(args.entropy), &rows);
+  launch(exec, {num_rows}, kRowThreads, 0,
+         args.entropy ? logprob_kernel<true> : logprob_kernel<false>, ref<float>(args.logp),
+         ref<float>(args.entropy), rows, ref<std::int32_t>(args.targets),
+         ref<std::int32_t>(args.state), exec.gpu->fault());
+}
+
+void logprob_of_rows(Exec& exec, const LogprobArgs& args, std::int64_t first_row) {
+  logprob_in_parts(exec, args, first_row, parts_for(args.logits.shape(0), args.logits.shape(1)));
 }
 
 void logprob_backward_of_rows(Exec& exec, const LogprobBackwardArgs& args, std::int64_t first_row) {
   device::Workspace::Frame frame(exec.gpu->workspace());
   with_storage(args.dlogits.dtype, [&]<typename T>() {
-    launch(exec, {args.dlogits.shape(0)}, kRowThreads, 0, logprob_backward_kernel<T>,
+    launch(exec, {args.dlogits.shape(0)}, kRowThreads, 0,
+           args.g_entropy ? logprob_backward_kernel<T, true> : logprob_backward_kernel<T, false>,
            ref<T>(args.dlogits), args.dlogits.shape(1),
            make_rows(exec, frame, args.logits, args.params, args.num_params, first_row),
            ref<std::int32_t>(args.targets), ref<float>(args.g), ref<float>(args.g_entropy),
@@ -180,14 +149,6 @@ void logprob(Exec& exec, const LogprobArgs& args) { logprob_of_rows(exec, args, 
 
 void logprob_backward(Exec& exec, const LogprobBackwardArgs& args) {
   logprob_backward_of_rows(exec, args, 0);
-}
-
-void sample(Exec& exec, const SampleArgs& args) {
-  const std::int64_t num_tokens = args.logits.shape(0);
-  device::Workspace::Frame frame(exec.gpu->workspace());
-  launch(exec, {num_tokens}, kRowThreads, 0, sample_kernel, ref<std::int32_t>(args.token_ids),
-         make_rows(exec, frame, args.logits, args.params, num_tokens, 0),
-         on_device(exec, frame, args.keys, num_tokens), exec.gpu->fault());
 }
 
 }  // namespace rlk::gpu

@@ -12,10 +12,10 @@ namespace {
 // The sigmoids of a pack. Where |x| <= 87, numerics::exp(-x) has no special case and a normal
 // result, so its scaling by 2^n is exact and can be an addition to the exponent: the same bits.
 RLK_DEVICE void sigmoids(const float (&x)[kWidth], float (&s)[kWidth]) {
-  bool plain = true;
+  float squares = 0.0f;  // one test for the whole pack, which a NaN fails
   RLK_UNROLL
-  for (int i = 0; i < kWidth; ++i) plain = plain & (numerics::abs(x[i]) <= 87.0f);
-  if (!plain) {
+  for (int i = 0; i < kWidth; ++i) squares = numerics::fma(x[i], x[i], squares);
+  if (!(squares <= 87.0f * 87.0f)) {
     for (int i = 0; i < kWidth; ++i) s[i] = numerics::sigmoid(x[i]);
     return;
   }
@@ -26,7 +26,45 @@ RLK_DEVICE void sigmoids(const float (&x)[kWidth], float (&s)[kWidth]) {
     // The low bits of t are n.
     const float e = std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) +
                                          (std::bit_cast<std::uint32_t>(t) << 23));
-    s[i] = 1.0f / (1.0f + e);
+    s[i] = numerics::reciprocal(1.0f + e);
+  }
+}
+
+// What most calls are: whole packs, fewer than 2^31, kPacks of a thread. kFlat: rows lie end to
+// end.
+template <typename T, bool kFlat, int kPacks>
+RLK_KERNEL(kElementThreads)
+swiglu_packs_kernel(Ref<T> y, Ref<const T> g, Ref<const T> u, unsigned packs, unsigned row_packs) {
+  using Held = Pack<T, kWidth>;
+  const unsigned first = static_cast<unsigned>(block_x()) * (kPacks * kElementThreads) +
+                         static_cast<unsigned>(thread());
+  const auto at = [&](const auto& ref, unsigned i) {
+    if constexpr (kFlat) return ref.data + std::int64_t{i} * kWidth;
+    const unsigned t = i / row_packs;
+    return &ref(t) + std::int64_t{i - t * row_packs} * kWidth;
+  };
+  Held gates[kPacks];
+  Held ups[kPacks];
+  RLK_UNROLL
+  for (int p = 0; p < kPacks; ++p) {
+    const unsigned i = first + static_cast<unsigned>(p * kElementThreads);
+    if (i >= packs) continue;
+    gates[p] = Held::read(at(g, i));
+    ups[p] = Held::read(at(u, i));
+  }
+  RLK_UNROLL
+  for (int p = 0; p < kPacks; ++p) {
+    const unsigned i = first + static_cast<unsigned>(p * kElementThreads);
+    if (i >= packs) continue;
+    float gate[kWidth];
+    float up[kWidth];
+    float s[kWidth];
+    gates[p].get(gate);
+    sigmoids(gate, s);
+    ups[p].get(up);
+    RLK_UNROLL
+    for (int k = 0; k < kWidth; ++k) gate[k] = (gate[k] * s[k]) * up[k];
+    Held::of(gate).write(at(y, i));
   }
 }
 
@@ -75,7 +113,20 @@ swiglu_backward_kernel(Ref<T> dg, Ref<T> du, Ref<const T> dy, Ref<const T> g, Re
 void swiglu(Exec& exec, const SwigluArgs& args) {
   const Rectangle size = rectangle(args.y, args.g, args.u);
   with_storage(args.y.dtype, [&]<typename T>() {
+    const auto run_packs = [&]<int kPacks>(std::int64_t packs) {
+      launch(exec, {ceil_div(packs, kPacks * kElementThreads)}, kElementThreads, 0,
+             size.rows == 1 ? swiglu_packs_kernel<T, true, kPacks>
+                            : swiglu_packs_kernel<T, false, kPacks>,
+             ref<T>(args.y), ref<T>(args.g), ref<T>(args.u), static_cast<unsigned>(packs),
+             static_cast<unsigned>(size.n / kWidth));
+    };
     const auto run = [&]<bool kWhole>() {
+      const std::int64_t packs = size.rows * (size.n / kWidth);
+      if (kWhole && packs < (std::int64_t{1} << 31)) {
+        // Two packs use the memory better, one fills a GPU sooner.
+        return packs < (std::int64_t{1} << 18) ? run_packs.template operator()<1>(packs)
+                                               : run_packs.template operator()<2>(packs);
+      }
       launch(exec, element_grid(size.rows, size.n), kElementThreads, 0, swiglu_kernel<T, kWhole>,
              ref<T>(args.y), ref<T>(args.g), ref<T>(args.u), size.rows, size.n);
     };

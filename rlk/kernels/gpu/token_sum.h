@@ -1,76 +1,114 @@
-// Token sums (contract section 2) of the columns of a matrix. A block has 32 columns and eight
-// workers for each: they sum eight blocks of tokens at once, and the sums are folded in order.
+// Token sums (contract section 2) of the columns of a matrix, folded onto what is there. The blocks
+// of tokens do not depend on each other, so all are summed at once, and a second kernel folds their
+// sums in order.
+//
+// A Columns says what is summed; it is passed by value:
+//   total(column)       float*, where the sum goes
+//   at(column)          what reads this column:
+//     load(token)         Item: the numbers of a token, which do not depend on the sum so far
+//   add(item, acc)      the next sum, static
 #pragma once
 
-#include "rlk/kernels/gpu/views.h"
+#include "rlk/device/device.h"
+#include "rlk/kernels/exec.h"
+#include "rlk/kernels/gpu/elements.h"
 
 namespace rlk::gpu {
-
-inline constexpr int kTokenSumColumns = 32;
-inline constexpr int kTokenSumWorkers = 8;
-inline constexpr int kTokenSumThreads = kTokenSumColumns * kTokenSumWorkers;
-
-inline Grid token_sum_grid(std::int64_t columns) {
-  return {(columns + kTokenSumColumns - 1) / kTokenSumColumns};
-}
-
-RLK_DEVICE std::int64_t token_sum_column() {
-  return block_x() * kTokenSumColumns + thread() % kTokenSumColumns;
-}
 
 // The blocks of all samples in canonical order.
 struct TokenBlocks {
   Ref<const std::int32_t> cu_seqlens;
-  std::int64_t num_samples;
-  std::int64_t size;
-  std::int64_t sample = 0;
-  std::int64_t begin = 0;  // first token of the current block
-  std::int64_t end = 0;    // of its sample
+  int num_samples;
+  int size;
 
-  // To the first block at or behind the start of `sample`.
-  RLK_DEVICE void enter(std::int64_t first) {
-    for (sample = first; sample < num_samples; ++sample) {
-      begin = cu_seqlens(sample);
-      end = cu_seqlens(sample + 1);
-      if (begin < end) return;
+  RLK_DEVICE int blocks_of(int sample) const {
+    return static_cast<int>(
+        divide(cu_seqlens(sample + 1) - cu_seqlens(sample) + std::int64_t{size} - 1, size));
+  }
+  RLK_DEVICE int count() const {
+    int sum = 0;
+    for (int sample = 0; sample < num_samples; ++sample) sum += blocks_of(sample);
+    return sum;
+  }
+  // False where there are not so many.
+  RLK_DEVICE bool find(int block, int* begin, int* end) const {
+    for (int sample = 0; sample < num_samples; ++sample) {
+      const int blocks = blocks_of(sample);
+      if (block < blocks) {
+        const int sample_end = cu_seqlens(sample + 1);
+        *begin = cu_seqlens(sample) + block * size;
+        *end = *begin + size < sample_end ? *begin + size : sample_end;
+        return true;
+      }
+      block -= blocks;
     }
+    return false;
   }
-  RLK_DEVICE bool done() const { return sample >= num_samples; }
-  RLK_DEVICE void next() {
-    if (done()) return;
-    begin += size;
-    if (begin >= end) enter(sample + 1);
-  }
-  RLK_DEVICE std::int64_t block_end() const { return begin + size < end ? begin + size : end; }
 };
 
-// *total = the token sum of step(token, acc), folded onto *total. total is null where the column
-// does not exist. All threads of a block call it.
-template <typename Step>
-RLK_DEVICE void token_sum(float* total, const Ref<const std::int32_t>& cu_seqlens,
-                          std::int64_t num_samples, std::int64_t token_block, const Step& step) {
-  RLK_SHARED(float, sums, kTokenSumThreads);
-  const int worker = thread() / kTokenSumColumns;
-  TokenBlocks round{cu_seqlens, num_samples, token_block};
-  round.enter(0);
-  const bool folds = worker == 0 && total != nullptr;
-  float sum = folds ? *total : 0.0f;
-  while (!round.done()) {
-    TokenBlocks mine = round;
-    for (int i = 0; i < worker; ++i) mine.next();
-    if (total != nullptr && !mine.done()) {
-      float acc = 0.0f;
-      const std::int64_t end = mine.block_end();
-      for (std::int64_t t = mine.begin; t < end; ++t) acc = step(t, acc);
-      sums[thread()] = acc;
+inline constexpr int kTokenSumThreads = 256;
+inline constexpr int kTokenFoldColumns = 32;
+inline constexpr int kTokenFoldBlocks = 64;
+
+// partial[block, column]
+template <typename Columns>
+RLK_KERNEL(kTokenSumThreads)
+token_blocks_kernel(float* partial, TokenBlocks blocks, std::int64_t num_columns, Columns columns) {
+  constexpr int kAhead = 8;  // tokens whose numbers are asked for before they are used
+  const std::int64_t column = block_y() * kTokenSumThreads + thread();
+  int t, end;
+  if (column >= num_columns || !blocks.find(static_cast<int>(block_x()), &t, &end)) return;
+  const auto in = columns.at(column);
+  float acc = 0.0f;
+  for (; t + kAhead <= end; t += kAhead) {
+    typename Columns::Item items[kAhead];
+    RLK_UNROLL
+    for (int i = 0; i < kAhead; ++i) items[i] = in.load(t + i);
+    RLK_UNROLL
+    for (int i = 0; i < kAhead; ++i) acc = Columns::add(items[i], acc);
+  }
+  for (; t < end; ++t) acc = Columns::add(in.load(t), acc);
+  partial[block_x() * num_columns + column] = acc;
+}
+
+template <typename Columns>
+RLK_KERNEL(kTokenSumThreads)
+token_fold_kernel(const float* partial, TokenBlocks blocks, std::int64_t num_columns,
+                  Columns columns) {
+  RLK_SHARED(float, sums, kTokenFoldBlocks* kTokenFoldColumns);
+  const int lane = thread() % kTokenFoldColumns;
+  const std::int64_t column = block_x() * kTokenFoldColumns + lane;
+  const bool folds = thread() < kTokenFoldColumns && column < num_columns;
+  const int count = blocks.count();
+  float sum = folds ? *columns.total(column) : 0.0f;
+  for (int first = 0; first < count; first += kTokenFoldBlocks) {
+    const int here = count - first < kTokenFoldBlocks ? count - first : kTokenFoldBlocks;
+    for (int i = thread() / kTokenFoldColumns; i < here && column < num_columns;
+         i += kTokenSumThreads / kTokenFoldColumns) {
+      sums[i * kTokenFoldColumns + lane] = partial[(first + i) * num_columns + column];
     }
     barrier();
-    for (int i = 0; i < kTokenSumWorkers && !round.done(); ++i, round.next()) {
-      if (folds) sum = sum + sums[i * kTokenSumColumns + thread()];
-    }
+    for (int i = 0; i < here && folds; ++i) sum = sum + sums[i * kTokenFoldColumns + lane];
     barrier();
   }
-  if (folds) *total = sum;
+  if (folds) *columns.total(column) = sum;
+}
+
+// cu_seqlens [num_samples + 1] over num_tokens tokens.
+template <typename Columns>
+void token_sum(Exec& exec, const ConstTensorView& cu_seqlens, std::int64_t num_tokens,
+               std::int64_t num_columns, const Columns& columns) {
+  const std::int64_t num_samples = cu_seqlens.shape(0) - 1;
+  const TokenBlocks blocks{ref<std::int32_t>(cu_seqlens), static_cast<int>(num_samples),
+                           exec.contract.token_block};
+  // Each sample may end with a block that is not full.
+  const std::int64_t most = num_tokens / blocks.size + num_samples;
+  device::Workspace::Frame frame(exec.gpu->workspace());
+  float* const partial = frame.take<float>(most * num_columns);
+  launch(exec, {most, ceil_div(num_columns, std::int64_t{kTokenSumThreads})}, kTokenSumThreads, 0,
+         token_blocks_kernel<Columns>, partial, blocks, num_columns, columns);
+  launch(exec, {ceil_div(num_columns, std::int64_t{kTokenFoldColumns})}, kTokenSumThreads, 0,
+         token_fold_kernel<Columns>, partial, blocks, num_columns, columns);
 }
 
 }  // namespace rlk::gpu

@@ -8,6 +8,7 @@
 #include "rlk/core/tensor.h"
 #include "rlk/kernels/gpu/gpu.h"
 #include "rlk/numerics/bf16.h"
+#include "rlk/numerics/ieee.h"
 
 namespace rlk::gpu {
 
@@ -93,14 +94,15 @@ struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Pack {
   RLK_HD static Pack of(const float (&x)[W]) {
     Pack pack;
     if constexpr (kPairs) {
-      // numerics::to_bf16, with one branch for the NaN of the whole pack.
-      bool nan = false;
+      // numerics::to_bf16, with one branch for the NaN of the whole pack: `all` is NaN where a
+      // number is. (Where infinities make it one the branch does no harm.)
+      float all = 0.0f;
       RLK_UNROLL
       for (int i = 0; i < W; i += 2) {
-        nan = nan | (x[i] != x[i]) | (x[i + 1] != x[i + 1]);
+        all = numerics::fma(x[i], x[i + 1], all);
         pack.word[i / 2] = bf16_pair(x[i], x[i + 1]);
       }
-      if (nan) {
+      if (all != all) {
         RLK_UNROLL
         for (int i = 0; i < W; i += 2) {
           pack.word[i / 2] = std::uint32_t{numerics::to_bf16(x[i]).bits} |

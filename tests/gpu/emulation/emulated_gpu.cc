@@ -296,6 +296,10 @@ unsigned long long atomic_add(unsigned long long* at, unsigned long long x) {
   on_access(at, sizeof *at, Access::kAtomic, __builtin_return_address(0));
   return std::exchange(*at, *at + x);
 }
+unsigned atomic_add(unsigned* at, unsigned x) {
+  on_access(at, sizeof *at, Access::kAtomic, __builtin_return_address(0));
+  return std::exchange(*at, *at + x);
+}
 
 void on_access(const void* at, std::size_t size_bytes, Access access, const void* code) {
   if (!kChecked) return;

@@ -90,6 +90,7 @@ float shuffle_xor(float x, int mask);
 void atomic_min(unsigned long long* at, unsigned long long x);
 void atomic_max(int* at, int x);
 unsigned long long atomic_add(unsigned long long* at, unsigned long long x);
+unsigned atomic_add(unsigned* at, unsigned x);
 
 // A kernel and its arguments.
 struct Call {

@@ -5,6 +5,7 @@
 #include "rlk/kernels/gpu/sm90/linear_logp_tiles.h"
 #include "rlk/kernels/gpu/sm90/mma_sync.h"
 #include "rlk/kernels/gpu/sm90/table.h"
+#include "rlk/kernels/gpu/sm90/vendor_gemm.h"
 #include "rlk/numerics/mma/hopper.h"
 #include "tests/gpu/emulation/memory.h"
 
@@ -44,7 +45,9 @@ void pack_weight(Exec&, const PackWeightArgs& args) {
   *args.packed = PackedWeight{nullptr, args.w.shape(0), args.w.shape(1), nullptr, args.w.dtype};
 }
 
-void gemm(Exec& exec, const GemmArgs& args) { gemm_any(exec, args); }
+void gemm(Exec& exec, const GemmArgs& args) {
+  if (!vendor_gemm(exec, args)) gemm_any(exec, args);
+}
 
 void gemm_backward_weight_in_window(Exec& exec, const GemmBackwardWeightArgs& args,
                                     const TokenWindow& window) {

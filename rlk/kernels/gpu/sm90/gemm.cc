@@ -2,6 +2,7 @@
 
 #include "rlk/kernels/gpu/sm90/table.h"
 #include "rlk/kernels/gpu/sm90/tensor_map.h"
+#include "rlk/kernels/gpu/sm90/vendor_gemm.h"
 
 namespace rlk::gpu::sm90 {
 namespace {
@@ -56,6 +57,7 @@ bool describe(const Exec& exec, const GemmArgs& args, Product* product) {
 }
 
 void gemm(Exec& exec, const GemmArgs& args) {
+  if (vendor_gemm(exec, args)) return;
   constexpr int kFewRows = 64;
   Product p;
   if (!describe(exec, args, &p)) return gemm_any(exec, args);

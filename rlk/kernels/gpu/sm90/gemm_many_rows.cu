@@ -1,4 +1,4 @@
-// Many rows: tiles of 128 rows by 256 or 128 columns (gemm_tiles.h), by persistent blocks.
+// Many rows: tiles of 128 rows by 256, 192 or 128 columns (gemm_tiles.h), by persistent blocks.
 //
 // The leaf tree takes 128 columns: the chains of two neighbouring leaves, so that the second starts
 // while the first drains, and level 1 of the tree are in registers, level 2 is in shared memory.
@@ -14,9 +14,25 @@ template <int kN>
 struct StoreTile {
   Product p;
 
-  RLK_DEVICE void operator()(int m0, int n0, float (&acc)[kN / 2]) const {
-    store_tile<kN>(p, m0, n0, acc);
-  }
+  // A tile in bf16 is packed at once, and stored while the next one is multiplied.
+  class Later {
+   public:
+    RLK_DEVICE void take(const StoreTile& to, int m0, int n0, float (&acc)[kN / 2]) {
+      if (to.p.c_is_f32 || !packs<kN>(target(to.p), n0)) return store_tile<kN>(to.p, m0, n0, acc);
+      add_bias<kN>(to.p, n0, acc);
+      packed_.pack(acc);
+      m0_ = m0;
+      n0_ = n0;
+    }
+    RLK_DEVICE void finish(const StoreTile& to) {
+      if (m0_ >= 0) packed_.store(target(to.p), m0_, n0_);
+      m0_ = -1;
+    }
+
+   private:
+    PackedValues<kN> packed_;
+    int m0_ = -1, n0_ = 0;  // below 0: nothing is left
+  };
 };
 
 constexpr int kTreeColumns = 128;
@@ -24,69 +40,35 @@ constexpr int kTreeBytes = kTileRows * kTreeColumns * 4;
 template <bool kIMajorB>
 using TreeRing = Ring<kTreeColumns, kTreeBytes, kIMajorB>;
 
-// The stage in use and the parity of its turn.
-template <int kStages>
-struct Turn {
-  int stage = 0;
-  int parity = 0;
-  RLK_DEVICE void next() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
+// kWhole: every step is. Else the word of a stage says how many groups of mac are, and a leaf of no
+// steps gets one of none.
 template <bool kWhole, bool kIMajorB>
 __global__ void __launch_bounds__(kTileThreads, 1)
     tree_tiles_kernel(const __grid_constant__ CUtensorMap map_a,
                       const __grid_constant__ CUtensorMap map_b, const Product p,
                       const Tiles tiles) {
-  using L = TreeRing<kIMajorB>;
   constexpr int kN = kTreeColumns;
   RLK_DYNAMIC_SHARED(shared);
-  const std::uint32_t base = swizzle_base(shared);
-  const std::uint32_t stages_a = base;
-  const std::uint32_t stages_b = base + L::kStages * L::kStageA;
-  const std::uint32_t tree = stages_b + L::kStages * L::kStageB;
-  const std::uint32_t full = tree + kTreeBytes;
-  const std::uint32_t empty = full + 8 * L::kStages;
-  const int warpgroup = warpgroup_index();
-  if (thread() == 0) {
-    for (int i = 0; i < L::kStages; ++i) {
-      mbarrier_init(full + 8 * i, 1);
-      mbarrier_init(empty + 8 * i, kTileConsumers / 128);
-    }
-    mbarrier_init_fence();
-  }
+  TreeRing<kIMajorB> ring(shared);
+  if (thread() == 0) ring.init();
   barrier();
   allow_next_kernel();
-
-  Turn<L::kStages> turn;
+  const int warpgroup = warpgroup_index();
   if (warpgroup == 0) {
     fewer_registers<40>();
-    if (thread() == 0) {
-      wait_for_previous_kernel();
-      for (int t = static_cast<int>(block_x()); t < tiles.count(); t += gridDim.x) {
-        int row, column;
-        tiles.at(t, &row, &column);
-        for (int leaf = 0; leaf < p.leaves; ++leaf) {
-          for_each_step(p, leaf, [&](int k, int) {
-            const std::uint32_t bar = full + 8 * turn.stage;
-            const std::uint32_t b = stages_b + turn.stage * L::kStageB;
-            mbarrier_wait(empty + 8 * turn.stage, turn.parity ^ 1);
-            mbarrier_expect(bar, L::kStageA + L::kStageB);
-            tma_load(stages_a + turn.stage * L::kStageA, &map_a, bar, k, row * kTileRows);
-            if constexpr (kIMajorB) {
-              for (int n = 0; n < kN; n += 64) {
-                tma_load(b + n * kStep * 2, &map_b, bar, column * kN + n, k);
-              }
-            } else {
-              tma_load(b, &map_b, bar, k, column * kN);
-            }
-            turn.next();
-          });
-        }
+    if (thread() != 0) return;
+    wait_for_previous_kernel();
+    for (int t = static_cast<int>(block_x()); t < tiles.count(); t += gridDim.x) {
+      int row, column;
+      tiles.at(t, &row, &column);
+      const auto send = [&](int k, int groups) {
+        ring.wait_empty();
+        if constexpr (!kWhole) ring.put_word(groups);
+        ring.load(&map_a, &map_b, row * kTileRows, column * kN, k);
+      };
+      for (int leaf = 0; leaf < p.leaves; ++leaf) {
+        if (!kWhole && p.steps[leaf] == 0) send(0, 0);
+        for_each_step(p, leaf, send);
       }
     }
     return;
@@ -97,94 +79,72 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   constexpr int kRegisters = kN / 2;
   using Sums = float[kRegisters];
   const int consumer = warpgroup - 1;
-  int previous = 0;  // the stage before the current one
-  const auto release = [&](int stage) {
-    if (thread() % 128 == 0) mbarrier_arrive(empty + 8 * stage);
-  };
-  const auto multiply = [&](Sums& d, int groups) {
-    mbarrier_wait(full + 8 * turn.stage, turn.parity);
-    const std::uint32_t a = stages_a + turn.stage * L::kStageA + consumer * 64 * kStep * 2;
-    const std::uint32_t b = stages_b + turn.stage * L::kStageB;
-    const auto group = [&](int i) {
-      Wgmma<kN, kIMajorB>::run(
-          d, k_major(a + 32 * i),
-          kIMajorB ? i_major(b + 2048 * i, 64 * kStep * 2) : k_major(b + 32 * i));
-    };
-    wgmma_fence();
+  int last = 0;  // the stage multiplied last
+  const auto multiply = [&](Sums& d) {
     if constexpr (kWhole) {
-      RLK_UNROLL
-      for (int i = 0; i < kStep / 16; ++i) group(i);
+      ring.wait_full();
     } else {
-      for (int i = 0; i < groups; ++i) group(i);
+      const int groups = ring.wait_word();
+      if (groups < kStep / 16) ring.clear_behind(groups, consumer);
     }
-    wgmma_commit();
-    previous = turn.stage;
-    turn.next();
+    last = ring.stage();
+    ring.multiply(d, consumer);
   };
-  // The chain of one leaf. With whole steps the last one is left running; `running`: so was the
-  // last of the chain before.
+  // The chain of one leaf, of which the last step is left running; `running`: so was that of the
+  // chain before.
   const auto chain = [&](Sums& d, int leaf, bool running) {
     RLK_UNROLL
     for (int i = 0; i < kRegisters; ++i) d[i] = 0.0f;
-    if constexpr (kWhole) {
-      const int steps = p.steps[leaf];
-      int before = previous;
-      multiply(d, kStep / 16);
-      if (running) {
-        wgmma_wait<1>();
-        release(before);
-      }
-      for (int i = 1; i < steps; ++i) {
-        before = previous;
-        multiply(d, kStep / 16);
-        wgmma_wait<1>();
-        release(before);
-      }
-    } else {
-      for_each_step(p, leaf, [&](int, int groups) {
-        multiply(d, groups);
-        wgmma_wait<0>();
-        release(previous);
-      });
+    int before = last;
+    multiply(d);
+    if (running) {
+      wgmma_wait<1>();
+      ring.release(before);
+    }
+#pragma unroll 1
+    for (int i = 1; i < p.steps[leaf]; ++i) {
+      before = last;
+      multiply(d);
+      wgmma_wait<1>();
+      ring.release(before);
     }
   };
-  const auto finish_chain = [&] {
-    if constexpr (kWhole) {
-      wgmma_wait<0>();
-      release(previous);
-    }
-  };
-
+  float4* const level2 =
+      reinterpret_cast<float4*>(shared + (ring.extra() - shared_address(shared))) + thread() - 128;
   for (int t = static_cast<int>(block_x()); t < tiles.count(); t += gridDim.x) {
     int row, column;
     tiles.at(t, &row, &column);
-    Sums acc;
-    {
-      // The neighbour tree of 8 leaves, two leaves at a time.
-      Sums left, level1;
-      float* const level2 =
-          reinterpret_cast<float*>(shared + (tree - shared_address(shared))) + thread() - 128;
-      for (int leaf = 0; leaf < 8; leaf += 2) {
-        chain(left, leaf, false);
-        chain(acc, leaf + 1, kWhole);
-        finish_chain();
-        RLK_UNROLL
-        for (int i = 0; i < kRegisters; ++i) acc[i] = left[i] + acc[i];
-        if (leaf % 4 == 0) {
-          RLK_UNROLL
-          for (int i = 0; i < kRegisters; ++i) level1[i] = acc[i];
-          continue;
-        }
-        RLK_UNROLL
-        for (int i = 0; i < kRegisters; ++i) acc[i] = level1[i] + acc[i];
-        if (leaf == 2) {
-          RLK_UNROLL
-          for (int i = 0; i < kRegisters; ++i) level2[i * kTileConsumers] = acc[i];
-        } else {
-          RLK_UNROLL
-          for (int i = 0; i < kRegisters; ++i) acc[i] = level2[i * kTileConsumers] + acc[i];
-        }
-      }
+    // The neighbour tree of 8 leaves, two leaves at a time. Each pair is written out: the compiler
+    // then moves no sums from register to register.
+    Sums left, acc, level1;
+    const auto pair = [&](int leaf) {
+      chain(left, leaf, false);
+      chain(acc, leaf + 1, true);
+      wgmma_wait<0>();
+      ring.release(last);
+    };
+    const auto sum = [&](int i) { return left[i] + acc[i]; };
+    pair(0);
+    RLK_UNROLL
+    for (int i = 0; i < kRegisters; ++i) level1[i] = sum(i);
+    const auto sum_of_four = [&](int i) { return level1[i] + sum(i); };
+    pair(2);
+    RLK_UNROLL
+    for (int i = 0; i < kRegisters; i += 4) {
+      level2[i / 4 * kTileConsumers] =
+          make_float4(sum_of_four(i), sum_of_four(i + 1), sum_of_four(i + 2), sum_of_four(i + 3));
+    }
+    pair(4);
+    RLK_UNROLL
+    for (int i = 0; i < kRegisters; ++i) level1[i] = sum(i);
+    pair(6);
+    RLK_UNROLL
+    for (int i = 0; i < kRegisters; i += 4) {
+      const float4 x = level2[i / 4 * kTileConsumers];
+      acc[i] = x.x + sum_of_four(i);
+      acc[i + 1] = x.y + sum_of_four(i + 1);
+      acc[i + 2] = x.z + sum_of_four(i + 2);
+      acc[i + 3] = x.w + sum_of_four(i + 3);
     }
     store_tile<kN>(p, row * kTileRows + consumer * 64, column * kN, acc);
   }
@@ -221,7 +181,7 @@ void gemm_many_rows(Exec& exec, const GemmArgs& args, const Product& p) {
   if (p.leaves > 1) {
     return p.b_is_i_major ? tree_tiles<true>(exec, args, p) : tree_tiles<false>(exec, args, p);
   }
-  prefers_wide_tiles(p.m, p.n) ? chain_tiles<256>(exec, args, p) : chain_tiles<128>(exec, args, p);
+  with_tile_columns(p.m, p.n, [&]<int kN>() { chain_tiles<kN>(exec, args, p); });
 }
 
 }  // namespace rlk::gpu::sm90

@@ -39,6 +39,11 @@ RLK_DEVICE void mbarrier_expect(std::uint32_t bar, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                : "memory");
 }
+// The same without an arrival.
+RLK_DEVICE void mbarrier_expect_more(std::uint32_t bar, int bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(bytes)
+               : "memory");
+}
 RLK_DEVICE void mbarrier_arrive(std::uint32_t bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
@@ -75,20 +80,26 @@ RLK_DEVICE int cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
 }
-RLK_DEVICE void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
+RLK_DEVICE void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-// The f32 at `address` in the shared memory of block `rank` of the cluster.
-RLK_DEVICE float cluster_load(std::uint32_t address, int rank) {
-  float x;
+RLK_DEVICE void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+RLK_DEVICE void cluster_barrier() {
+  cluster_arrive();
+  cluster_wait();
+}
+// The four f32 at `address` in the shared memory of block `rank` of the cluster.
+RLK_DEVICE float4 cluster_load_four(std::uint32_t address, int rank) {
+  float4 x;
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %1, %2;\n"
-      "ld.shared::cluster.f32 %0, [remote];\n"
+      "mapa.shared::cluster.u32 remote, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
       "}"
-      : "=f"(x)
+      : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
       : "r"(address), "r"(rank)
       : "memory");
   return x;
@@ -157,6 +168,17 @@ RLK_DEVICE void fewer_registers() {
 RLK_DEVICE std::uint64_t k_major(std::uint32_t address) {
   return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) | (std::uint64_t{1} << 16) |
          (std::uint64_t{1024 >> 4} << 32) | (std::uint64_t{1} << 62);
+}
+// The same in two parts. A loop through k makes the word of its first address and adds bytes / 16;
+// k_major of each address is ten instructions that wait for each other, which takes longer than a
+// wgmma of few columns.
+RLK_DEVICE std::uint32_t operand_word(std::uint32_t address) {
+  return static_cast<std::uint32_t>(k_major(address));
+}
+RLK_DEVICE std::uint64_t k_major_operand(std::uint32_t word) {
+  std::uint64_t operand;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(operand) : "r"(word), "r"((1024u >> 4) | (1u << 30)));
+  return operand;
 }
 // i_major: a row is one k and 64 values of i; the next 64 lie `atom_bytes` on.
 RLK_DEVICE std::uint64_t i_major(std::uint32_t address, int atom_bytes) {
@@ -269,6 +291,42 @@ struct Wgmma<128, kIMajorB, kIMajorA> {
         "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]),
         "+f"(d[62]), "+f"(d[63])
+        : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0),
+          "n"(kIMajorA ? 1 : 0), "n"(kStarts ? 0 : 1));
+  }
+};
+template <bool kIMajorB, bool kIMajorA>
+struct Wgmma<192, kIMajorB, kIMajorA> {
+  template <bool kStarts = false>
+  RLK_DEVICE static void run(float (&d)[96], std::uint64_t a, std::uint64_t b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
+        "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+        "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
+        "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
+        "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, "
+        "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "
+        "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+        "}, %96, %97, %100, 1, 1, %99, %98;"
+        :
+        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
+        "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
+        "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),
+        "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
+        "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
+        "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]),
+        "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]),
+        "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]),
+        "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]),
+        "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]),
+        "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
         : "l"(a), "l"(b), "n"(kIMajorB ? 1 : 0),
           "n"(kIMajorA ? 1 : 0), "n"(kStarts ? 0 : 1));
   }

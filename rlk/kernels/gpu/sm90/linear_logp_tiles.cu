@@ -7,17 +7,13 @@
 #include "rlk/kernels/gpu/sm90/linear_logp_sums.h"
 #include "rlk/kernels/gpu/sm90/store_tile.h"
 #include "rlk/kernels/gpu/sm90/tensor_map.h"
-#include "rlk/kernels/linear_logp_rows.h"
 #include "rlk/numerics/sums.h"
 
 namespace rlk::gpu::sm90 {
 namespace {
 
 constexpr int kColumns = 256;  // of a tile
-constexpr std::int64_t kPartialBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kGradientBytes = std::int64_t{192} << 20;
-
-std::int64_t column_tiles(std::int64_t n) { return ceil_div(n, kColumns); }
 
 // The scale and target of each row.
 struct RowParams {
@@ -35,51 +31,188 @@ RowParams row_params(Exec& exec, device::Workspace::Frame& frame, const LinearLo
 
 // ---- the sums of rows ----
 
-template <bool kEntropy>
-struct StoreSums {
-  PartialSums<kEntropy>* partial;  // [rows, tiles]
-  int tiles;
-  float* target_z;  // [rows]
-  RowParams params;
-  int num_rows, vocab_size;
+// Stripes of rows of tiles. A block keeps one row of tiles of each stripe and takes every
+// per_row-th of its columns, so that it has one partial sum of a row in the end.
+struct Stripes {
+  int rows, columns;  // of tiles
+  int count;
+  int blocks;
 
-  RLK_DEVICE void operator()(int m0, int n0, float (&acc)[kColumns / 2]) const {
-    const int row = m0 + thread() % 128 / 32 * 16 + thread() % 32 / 4;
-    row_sums<0>(row, n0, acc);
-    row_sums<1>(row + 8, n0, acc);
+  struct Stripe {
+    int first, tall;
+    int per_row;  // blocks
+  };
+  RLK_HD Stripe stripe(int i) const {
+    const int first = first_of(i), tall = first_of(i + 1) - first;
+    return {first, tall, blocks / tall};
   }
+  RLK_HD int first_of(int i) const { return static_cast<int>(std::int64_t{rows} * i / count); }
+  RLK_HD Stripe stripe_of(int row) const {
+    return stripe(static_cast<int>(((row + std::int64_t{1}) * count - 1) / rows));
+  }
+  // The partial sums of a row.
+  RLK_HD int parts(const Stripe& s) const { return smaller(s.per_row, columns); }
 
- private:
-  template <int h>
-  RLK_DEVICE void row_sums(int row, int n0, const float (&acc)[kColumns / 2]) const {
-    const bool inside = row < num_rows;
-    const float scale = inside ? params.scale(row) : 0.0f;
-    PartialSums<kEntropy> sums = sums_of_row<kColumns, kEntropy, h>(acc, scale, vocab_size - n0);
-    sums.merge_lanes();
-    if (!inside) return;
-    if (thread() % 4 == 0) partial[std::int64_t{row} * tiles + n0 / kColumns] = sums;
-    const int target = params.targets(row) - n0 - thread() % 4 * 2;
-    if (target < 0 || target >= kColumns || target % 8 > 1) return;
-    RLK_UNROLL
-    for (int j = 0; j < kColumns / 4; ++j) {
-      if (target == j / 2 * 8 + j % 2) target_z[row] = acc[j / 2 * 4 + 2 * h + j % 2] * scale;
+  // begin(row of tiles, which of its parts) and visit(column of tiles) for the tiles of a block;
+  // end() behind the last of a row.
+  template <typename Begin, typename Visit, typename End>
+  RLK_DEVICE void for_each(const Begin& begin, const Visit& visit, const End& end) const {
+    const int block = static_cast<int>(block_x());
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      const Stripe s = stripe(i);
+      const int part = block / s.tall;
+      if (part >= parts(s)) continue;
+      begin(s.first + block % s.tall, part);
+#pragma unroll 1
+      for (int column = part; column < columns; column += s.per_row) visit(column);
+      end();
     }
   }
 };
 
-constexpr int kMergeThreads = 128;
+// As many stripes as take the fewest rounds of tiles.
+Stripes stripes_of(std::int64_t num_rows, std::int64_t vocab_size) {
+  constexpr int kTallest = 16;  // as TileGrid has it
+  Stripes now{}, best{};
+  now.rows = static_cast<int>(ceil_div(num_rows, kTileRows));
+  now.columns = static_cast<int>(ceil_div(vocab_size, kColumns));
+  now.blocks = static_cast<int>(
+      std::min<std::int64_t>(std::int64_t{now.rows} * now.columns, num_processors()));
+  std::int64_t fewest = 0;
+  const int least = static_cast<int>(ceil_div(now.rows, std::min(kTallest, now.blocks)));
+  for (now.count = least; now.count <= std::min(now.rows, 3 * least); ++now.count) {
+    std::int64_t rounds = 0;
+    for (int i = 0; i < now.count; ++i) rounds += ceil_div(now.columns, now.stripe(i).per_row);
+    if (best.count != 0 && rounds >= fewest) continue;
+    best = now;
+    fewest = rounds;
+  }
+  return best;
+}
+
+template <bool kEntropy>
+struct SumRows {
+  PartialSums<kEntropy>* partial;  // [rows, parts]
+  int parts;
+  float* target_z;  // [rows]
+  RowParams params;
+  int num_rows, vocab_size;
+};
+
+// The 16 rows of a warp that multiplies, while they grow.
+template <bool kEntropy>
+class WarpRows {
+ public:
+  RLK_DEVICE WarpRows(const SumRows<kEntropy>& to, GrowingRow<kEntropy>* rows)
+      : to_(to), first_((thread() - 128) / 32 * 16), rows_(rows + first_) {}
+
+  // m0: the first row of the block.
+  RLK_DEVICE void begin(int m0, int part) {
+    m0_ = m0 + first_;
+    part_ = part;
+    if (thread() % 32 < 16) {
+      const int row = m0_ + thread() % 16;
+      const bool inside = row < to_.num_rows;
+      rows_[thread() % 16] = {{},
+                              inside ? to_.params.scale(row) : 0.0f,
+                              inside ? to_.params.targets(row) : kIgnoreIndex};
+    }
+    __syncwarp();
+  }
+  RLK_DEVICE void add(int n0, float (&acc)[kColumns / 2]) {
+    add_row<0>(n0, acc);
+    add_row<1>(n0, acc);
+    __syncwarp();
+  }
+  RLK_DEVICE void end() const {
+    const int row = m0_ + thread() % 16;
+    if (thread() % 32 < 16 && row < to_.num_rows) {
+      to_.partial[std::int64_t{row} * to_.parts + part_] = rows_[thread() % 16].sums;
+    }
+    __syncwarp();
+  }
+
+ private:
+  template <int h>
+  RLK_DEVICE void add_row(int n0, float (&acc)[kColumns / 2]) {
+    const int r = thread() % 32 / 4 + 8 * h;
+    GrowingRow<kEntropy>& row = rows_[r];
+    add_to_row<kColumns, kEntropy, h>(acc, to_.vocab_size - n0, row);
+    const int target = row.target - n0 - thread() % 4 * 2;
+    if (target < 0 || target >= kColumns || target % 8 > 1) return;
+    float z = 0.0f;
+    RLK_UNROLL
+    for (int j = 0; j < kColumns / 4; ++j) {
+      if (target == j / 2 * 8 + j % 2) z = acc[j / 2 * 4 + 2 * h + j % 2];
+    }
+    to_.target_z[m0_ + r] = z;
+  }
+
+  const SumRows<kEntropy>& to_;
+  int first_;  // row of the block
+  GrowingRow<kEntropy>* rows_;
+  int m0_ = 0, part_ = 0;
+};
+
+template <bool kEntropy>
+using SumRing = Ring<kColumns, kTileRows * sizeof(GrowingRow<kEntropy>)>;
+
+template <bool kEntropy>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    sum_rows_kernel(const __grid_constant__ CUtensorMap map_a,
+                    const __grid_constant__ CUtensorMap map_b, const int steps,
+                    const __grid_constant__ Stripes stripes,
+                    const __grid_constant__ SumRows<kEntropy> to) {
+  RLK_DYNAMIC_SHARED(shared);
+  SumRing<kEntropy> ring(shared);
+  if (thread() == 0) ring.init();
+  barrier();
+  allow_next_kernel();
+  const int warpgroup = warpgroup_index();
+  int m0 = 0;
+  if (warpgroup == 0) {
+    fewer_registers<40>();
+    if (thread() != 0) return;
+    wait_for_previous_kernel();
+    stripes.for_each([&](int row, int) { m0 = row * kTileRows; },
+                     [&](int column) {
+                       for (int i = 0; i < steps; ++i) {
+                         ring.wait_empty();
+                         ring.load(&map_a, &map_b, m0, column * kColumns, i * kStep);
+                       }
+                     },
+                     [] {});
+    return;
+  }
+  more_registers<232>();
+  wait_for_previous_kernel();
+  const int consumer = warpgroup - 1;
+  WarpRows<kEntropy> rows(to, reinterpret_cast<GrowingRow<kEntropy>*>(
+                                  shared + (ring.extra() - shared_address(shared))));
+  stripes.for_each([&](int row, int part) { rows.begin(row * kTileRows, part); },
+                   [&](int column) {
+                     typename SumRing<kEntropy>::Sums acc;
+                     ring.chain(acc, consumer, steps, [] {});
+                     rows.add(column * kColumns, acc);
+                   },
+                   [&] { rows.end(); });
+}
+
+constexpr int kMergeThreads = 32;
 
 // A block a row. The state of a row that is an error, or whose target is, is all 0.
 template <bool kEntropy>
 RLK_KERNEL(kMergeThreads)
 merge_sums_kernel(Ref<float> logp, Ref<float> entropy, Ref<std::int32_t> state,
-                  const PartialSums<kEntropy>* partial, int tiles, const float* target_z,
-                  Ref<const std::int32_t> targets, std::int64_t vocab_size, std::int64_t first_row,
+                  const PartialSums<kEntropy>* partial, int parts, Stripes stripes,
+                  const float* target_z, Ref<const std::int32_t> targets, std::int64_t vocab_size,
                   unsigned long long* fault) {
   const std::int64_t t = block_x();
+  const int count = stripes.parts(stripes.stripe_of(static_cast<int>(t / kTileRows)));
   numerics::EntropySumExp sums;
-  for (int i = thread(); i < tiles; i += kMergeThreads) {
-    const PartialSums<kEntropy> part = partial[t * tiles + i];
+  for (int i = thread(); i < count; i += kMergeThreads) {
+    const PartialSums<kEntropy> part = partial[t * parts + i];
     numerics::EntropySumExp one;
     one.sum.z_max = part.z_max;
     one.sum.bad = part.z_max == numerics::kInfinity;
@@ -112,52 +245,46 @@ merge_sums_kernel(Ref<float> logp, Ref<float> entropy, Ref<std::int32_t> state,
     if (logp) logp(t) = 0.0f;
     if (entropy) entropy(t) = 0.0f;
   } else if (fault != nullptr) {
-    report(fault, first_row + t);
+    report(fault, t);
   }
 }
 
+// fault: null where faulty rows are the caller's business.
 template <bool kEntropy>
-void sums_of_rows(Exec& exec, const LinearLogpArgs& args, std::int64_t first_row,
-                  unsigned long long* fault) {
+void sums_of_rows(Exec& exec, const LinearLogpArgs& args, unsigned long long* fault) {
   const std::int64_t rows = args.hidden.shape(0), k = args.hidden.shape(1);
-  const std::int64_t tiles = column_tiles(args.vocab_size);
+  const Stripes stripes = stripes_of(rows, args.vocab_size);
+  int parts = 0;
+  for (int i = 0; i < stripes.count; ++i) {
+    parts = std::max(parts, stripes.parts(stripes.stripe(i)));
+  }
   device::Workspace::Frame frame(exec.gpu->workspace());
-  // The small ones first: the workspace grows by at least twice what it had.
   const RowParams params = row_params(exec, frame, args);
   float* const target_z = frame.take<float>(rows);
-  auto* const partial = frame.take<PartialSums<kEntropy>>(rows * tiles);
-  launch_chain_tiles<kColumns, false>(
-      exec, tensor_map(args.hidden.data, k, rows, args.hidden.stride(0), kTileRows),
-      tensor_map(args.head.data, k, args.vocab_size, args.head.stride(0), kColumns), rows,
-      args.vocab_size, k,
-      StoreSums<kEntropy>{partial, static_cast<int>(tiles), target_z, row_params(exec, frame, args),
-                          static_cast<int>(rows), static_cast<int>(args.vocab_size)});
+  auto* const partial = frame.take<PartialSums<kEntropy>>(rows * parts);
+  launch_cluster(exec, {stripes.blocks}, kTileThreads, SumRing<kEntropy>::kBytes, {1, true},
+                 sum_rows_kernel<kEntropy>,
+                 tensor_map(args.hidden.data, k, rows, args.hidden.stride(0), kTileRows),
+                 tensor_map(args.head.data, k, args.vocab_size, args.head.stride(0), kColumns),
+                 static_cast<int>(ceil_div(k, kStep)), stripes,
+                 SumRows<kEntropy>{partial, parts, target_z, params, static_cast<int>(rows),
+                                   static_cast<int>(args.vocab_size)});
   launch(exec, {rows}, kMergeThreads, 0, merge_sums_kernel<kEntropy>, ref<float>(args.logp),
-         ref<float>(args.entropy), ref<std::int32_t>(args.state), partial, static_cast<int>(tiles),
-         target_z, ref<std::int32_t>(args.targets), args.vocab_size, first_row, fault);
+         ref<float>(args.entropy), ref<std::int32_t>(args.state), partial, parts, stripes, target_z,
+         ref<std::int32_t>(args.targets), args.vocab_size, fault);
 }
+
+void sums_of_rows(Exec& exec, const LinearLogpArgs& args, unsigned long long* fault) {
+  args.entropy ? sums_of_rows<true>(exec, args, fault) : sums_of_rows<false>(exec, args, fault);
+}
+
+// ---- backward ----
 
 // Rows in equal parts of at most `most`, multiples of a tile.
 std::int64_t rows_of_a_part(std::int64_t rows, std::int64_t most) {
   most = std::max<std::int64_t>(kTileRows, most / kTileRows * kTileRows);
   return ceil_div(rows, ceil_div(rows, most) * kTileRows) * kTileRows;
 }
-
-// fault: null where faulty rows are the caller's business.
-void sums_of_all_rows(Exec& exec, const LinearLogpArgs& args, unsigned long long* fault) {
-  const std::int64_t num_rows = args.hidden.shape(0);
-  const std::int64_t bytes = column_tiles(args.vocab_size) *
-                             static_cast<std::int64_t>(args.entropy ? sizeof(PartialSums<true>)
-                                                                    : sizeof(PartialSums<false>));
-  const std::int64_t part = rows_of_a_part(num_rows, kPartialBytes / bytes);
-  for (std::int64_t begin = 0; begin < num_rows; begin += part) {
-    const LinearLogpArgs rows = rows_of(args, begin, std::min(begin + part, num_rows));
-    args.entropy ? sums_of_rows<true>(exec, rows, begin, fault)
-                 : sums_of_rows<false>(exec, rows, begin, fault);
-  }
-}
-
-// ---- backward ----
 
 constexpr int kEndThreads = 128;
 
@@ -274,7 +401,7 @@ bool linear_logp_backward_has_tiles(const Exec& exec, const LinearLogpBackwardAr
 }
 
 void linear_logp_tiles(Exec& exec, const LinearLogpArgs& args) {
-  sums_of_all_rows(exec, args, exec.gpu->fault());
+  sums_of_rows(exec, args, exec.gpu->fault());
 }
 
 void linear_logp_backward_tiles(Exec& exec, const LinearLogpBackwardArgs& args) {
@@ -291,7 +418,7 @@ void linear_logp_backward_tiles(Exec& exec, const LinearLogpBackwardArgs& args) 
     forward.state = view(frame.take<std::int32_t>(num_rows * kLogprobStateWords),
                          {num_rows, kLogprobStateWords});
     if (args.g_entropy) forward.entropy = view(frame.take<float>(num_rows), {num_rows});
-    sums_of_all_rows(exec, forward, nullptr);
+    sums_of_rows(exec, forward, nullptr);
   }
   RowEnd* const ends = frame.take<RowEnd>(num_rows);
   launch(exec, {ceil_div(num_rows, kEndThreads)}, kEndThreads, 0, row_ends_kernel, ends, num_rows,

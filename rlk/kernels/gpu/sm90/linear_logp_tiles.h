@@ -1,8 +1,9 @@
 // linear_logp out of the registers of its products: no logit is ever stored. For rows without
 // filters.
 //
-//   forward   a tile of logits becomes, row by row, the integer sums of the log-sum-exp; those of
-//             all tiles of a row are merged. What a row comes to is the state for backward
+//   forward   tiles of logits add up, row by row, to the integer sums of the log-sum-exp, a block
+//             for some columns of its rows; those of all blocks are merged. What a row comes to is
+//             the state for backward
 //   backward  the vocabulary leaf by leaf: a tile of logits becomes dlogits, which are stored for
 //             one leaf; from these the leaf of d_hidden, and dW of its rows
 #pragma once

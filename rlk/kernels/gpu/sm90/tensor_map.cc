@@ -53,6 +53,14 @@ CUtensorMap tensor_map(const void* data, std::int64_t columns, std::int64_t rows
                    {bytes(row_stride)}, {64, static_cast<cuuint32_t>(box_rows)});
 }
 
+CUtensorMap tensor_map_of_blocks(const void* data, std::int64_t columns, std::int64_t rows,
+                                 std::int64_t row_stride, int box_rows, int box_blocks) {
+  const std::int64_t blocks = columns < 64 ? 1 : columns / 64;  // of one that is not whole: unused
+  return encode<3>(data, {64, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(blocks)},
+                   {bytes(row_stride), bytes(64)},
+                   {64, static_cast<cuuint32_t>(box_rows), static_cast<cuuint32_t>(box_blocks)});
+}
+
 CUtensorMap tensor_map(const void* data, std::int64_t columns, std::int64_t heads,
                        std::int64_t head_stride, std::int64_t rows, std::int64_t row_stride,
                        int box_rows) {

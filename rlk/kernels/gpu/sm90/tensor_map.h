@@ -21,6 +21,10 @@ inline bool copyable(const ConstTensorView& t, std::int64_t stride) {
 CUtensorMap tensor_map(const void* data, std::int64_t columns, std::int64_t rows,
                        std::int64_t row_stride, int box_rows);
 
+// Boxes of box_blocks such columns of rows, one behind the other. Only whole 64 columns are inside.
+CUtensorMap tensor_map_of_blocks(const void* data, std::int64_t columns, std::int64_t rows,
+                                 std::int64_t row_stride, int box_rows, int box_blocks);
+
 // The same out of bf16 [rows, heads, columns], one head at a time.
 CUtensorMap tensor_map(const void* data, std::int64_t columns, std::int64_t heads,
                        std::int64_t head_stride, std::int64_t rows, std::int64_t row_stride,
