@@ -143,31 +143,38 @@ void add_conform(CLI::App& app, int& exit_code) {
   auto a = std::make_shared<Arguments>();
   CLI::App* verb = app.add_subcommand(
       "conform", "Try kernels for admission to mode strict, against the reference");
-  verb->add_option("--op", a->ops, "Operators, with commas between; default: all")->delimiter(',');
+  CLI::Option* const ops =
+      verb->add_option("--op", a->ops, "Operators, with commas between; default: all")
+          ->delimiter(',');
   verb->add_option(
           "--backend,--device", a->backends,
           "With commas between: cpu, cuda or hip (those of the profile on the GPU), or one by its "
           "own name: cpu.scalar, cpu.avx2, cpu.avx512, production, cuda.sm90, reference; all: "
           "every one of this machine but the reference. Default: cpu")
       ->delimiter(',');
-  verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
+  CLI::Option* const contract =
+      verb->add_option("--contract", a->contract, "Contract (JSON); default: the built-in one");
   verb->add_option("--profile", a->profile, "In place of the contract's")
       ->check(CLI::IsMember(profile_names()));
-  verb->add_option("--products", a->products,
-                   "In place of all this try the products of few rows of the vendor's library, a "
-                   "file or libcublasLt.so.13, beside those of cuda.sm90, and time them")
-      ->type_name("FILE");
+  CLI::Option* const products =
+      verb->add_option("--products", a->products,
+                       "In place of all this try the products of few rows of the vendor's library, "
+                       "a file or libcublasLt.so.13, beside those of cuda.sm90, and time them")
+          ->type_name("FILE");
   verb->add_option("--model", a->model,
                    "With --products: a Hugging Face folder, of which only config.json is read; "
-                   "default: the sizes of Qwen3-8B");
+                   "default: the sizes of Qwen3-8B")
+      ->needs(products);
   verb->add_option("--threads", a->threads, "Threads of the kernels that are tried; 0: all")
       ->check(CLI::Range(0, 1024));
-  verb->add_option("--out", a->out, "Admission record (JSON); default: in the user's cache folder");
-  verb->add_flag("--json", a->json, "Print the record");
-  verb->add_flag(
+  CLI::Option* const out = verb->add_option(
+      "--out", a->out, "Admission record (JSON); default: in the user's cache folder");
+  CLI::Option* const json = verb->add_flag("--json", a->json, "Print the record");
+  CLI::Option* const digest = verb->add_flag(
       "--digest", a->digest,
       "Print one SHA-256 over all results; every build and instruction set gives the same. "
       "Writes no record");
+  for (CLI::Option* const other : {ops, contract, out, json, digest}) products->excludes(other);
   verb->callback([a, &exit_code] { exit_code = run(*a); });
 }
 

@@ -10,6 +10,8 @@ std::vector<VendorPlan> use_vendor_products(Context& ctx, const std::string& lib
   std::vector<VendorPlan> plans;
   if (!ctx.on_device() || &ctx.table(Op::gemm) != &gpu_kernels(Profile::kSm90)) return plans;
   Exec& exec = ctx.exec();
+  exec.gpu->products = nullptr;
+  if (library.empty()) return plans;
   try {
     exec.gpu->products = &device::product_library(library);
   } catch (const Error& e) {

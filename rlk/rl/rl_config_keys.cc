@@ -105,7 +105,7 @@ constexpr ConfigKey kKeys[] = {
     {RLK_KEY(rollout.graphs), kAny,
      "On a GPU: launch the model of a decode step as one recorded graph. Changes no bit."},
     {RLK_KEY(rollout.vendor_products), kAny,
-     "On a GPU: the vendor's library (a file, or a name that the loader finds, as "
+     "In profile sm90 on a GPU: the vendor's library (a file, or a name that the loader finds, as "
      "libcublasLt.so.13) that products of few rows are left to, where it is seen to give our bytes "
      "and to be faster. Changes no bit. Empty: none."},
     {RLK_KEY(rollout.backend), kNotEmpty,

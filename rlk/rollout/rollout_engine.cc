@@ -32,12 +32,6 @@ RolloutOptions checked(const ModelConfig& config, RolloutOptions o) {
   return o;
 }
 
-std::vector<VendorPlan> vendor_plans_of(Context& ctx, const ModelConfig& config,
-                                        const RolloutOptions& o) {
-  if (o.vendor_products.empty()) return {};
-  return use_vendor_products(ctx, o.vendor_products, vendor_shapes(config));
-}
-
 constexpr SamplingParams kRawDistribution{};
 
 }  // namespace
@@ -116,7 +110,7 @@ struct RolloutEngine::Batch {
 RolloutEngine::RolloutEngine(Context& ctx, const ModelConfig& config, const RolloutOptions& options)
     : ctx_(ctx),
       options_(checked(config, options)),
-      vendor_plans_(vendor_plans_of(ctx, config, options_)),
+      vendor_plans_(use_vendor_products(ctx, options_.vendor_products, vendor_shapes(config))),
       model_(config, ctx.contract(), options_.max_model_len, false, ctx.memory()),
       pool_(options_.num_pages, options_.page_size, options_.prefix_cache),
       graphs_(ctx, options_.graphs),

@@ -19,7 +19,6 @@ using numerics::LogSumExp;
 
 // Larger for tokens that come earlier in the order of the filters, descending z with ties by lower
 // id; no two are equal. 52 bits: ids are below 2^20.
-inline constexpr int kKeyBits = 52;
 RLK_HD inline std::uint64_t order_key(float z, std::int64_t id) {
   const std::uint32_t u = std::bit_cast<std::uint32_t>(z + 0.0f);  // -0 is +0
   const std::uint32_t rising = (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;

@@ -7,7 +7,6 @@
 namespace rlk::gpu {
 namespace {
 
-using numerics::EntropySumExp;
 using numerics::LogSumExpEnd;
 
 struct RowSums {

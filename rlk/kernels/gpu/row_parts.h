@@ -30,6 +30,7 @@ struct FromParts {
 // One value out of what `count` <= kRowThreads parts have left.
 template <typename T, typename Merge>
 RLK_DEVICE T merge_parts(const T* from, int count, ReduceBytes* shared, const Merge& merge) {
+  static_assert(sizeof(T) <= sizeof(ReduceBytes));
   T* const values = reinterpret_cast<T*>(shared);
   if (thread() < count) values[thread()] = from[thread()];
   barrier();

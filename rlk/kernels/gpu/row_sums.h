@@ -106,7 +106,7 @@ class ThreadSums {
     for (int i = 1; i < kThreads / kWidth; ++i) z_max = larger(z_max, maxima[i]);
     out.sum.z_max = z_max + 0.0f;
     out.sum.any = z_max != -numerics::kInfinity;
-    if (!out.sum.any) return out;
+    if (!out.sum.any) return out;  // an error: nobody writes `shared` again
     out.sum.bin = numerics::logit_term(z_max).bin();
     if (any_) raise_to(out.sum.bin);
     barrier();

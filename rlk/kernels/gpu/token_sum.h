@@ -9,6 +9,8 @@
 //   add(item, acc)      the next sum, static
 #pragma once
 
+#include <algorithm>
+
 #include "rlk/device/device.h"
 #include "rlk/kernels/exec.h"
 #include "rlk/kernels/gpu/elements.h"
@@ -50,15 +52,16 @@ inline constexpr int kTokenSumThreads = 256;
 inline constexpr int kTokenFoldColumns = 32;
 inline constexpr int kTokenFoldBlocks = 64;
 
-// partial[block, column]
+// Of `num_columns` columns from `first_column` on: partial[block, column]
 template <typename Columns>
 RLK_KERNEL(kTokenSumThreads)
-token_blocks_kernel(float* partial, TokenBlocks blocks, std::int64_t num_columns, Columns columns) {
+token_blocks_kernel(float* partial, TokenBlocks blocks, std::int64_t first_column,
+                    std::int64_t num_columns, Columns columns) {
   constexpr int kAhead = 8;  // tokens whose numbers are asked for before they are used
   const std::int64_t column = block_y() * kTokenSumThreads + thread();
   int t, end;
   if (column >= num_columns || !blocks.find(static_cast<int>(block_x()), &t, &end)) return;
-  const auto in = columns.at(column);
+  const auto in = columns.at(first_column + column);
   float acc = 0.0f;
   for (; t + kAhead <= end; t += kAhead) {
     typename Columns::Item items[kAhead];
@@ -73,14 +76,15 @@ token_blocks_kernel(float* partial, TokenBlocks blocks, std::int64_t num_columns
 
 template <typename Columns>
 RLK_KERNEL(kTokenSumThreads)
-token_fold_kernel(const float* partial, TokenBlocks blocks, std::int64_t num_columns,
-                  Columns columns) {
+token_fold_kernel(const float* partial, TokenBlocks blocks, std::int64_t first_column,
+                  std::int64_t num_columns, Columns columns) {
   RLK_SHARED(float, sums, kTokenFoldBlocks* kTokenFoldColumns);
   const int lane = thread() % kTokenFoldColumns;
   const std::int64_t column = block_x() * kTokenFoldColumns + lane;
   const bool folds = thread() < kTokenFoldColumns && column < num_columns;
   const int count = blocks.count();
-  float sum = folds ? *columns.total(column) : 0.0f;
+  float* const total = folds ? columns.total(first_column + column) : nullptr;
+  float sum = folds ? *total : 0.0f;
   for (int first = 0; first < count; first += kTokenFoldBlocks) {
     const int here = count - first < kTokenFoldBlocks ? count - first : kTokenFoldBlocks;
     for (int i = thread() / kTokenFoldColumns; i < here && column < num_columns;
@@ -91,7 +95,7 @@ token_fold_kernel(const float* partial, TokenBlocks blocks, std::int64_t num_col
     for (int i = 0; i < here && folds; ++i) sum = sum + sums[i * kTokenFoldColumns + lane];
     barrier();
   }
-  if (folds) *columns.total(column) = sum;
+  if (folds) *total = sum;
 }
 
 // cu_seqlens [num_samples + 1] over num_tokens tokens.
@@ -103,12 +107,19 @@ void token_sum(Exec& exec, const ConstTensorView& cu_seqlens, std::int64_t num_t
                            exec.contract.token_block};
   // Each sample may end with a block that is not full.
   const std::int64_t most = num_tokens / blocks.size + num_samples;
+  if (most == 0) return;
+  // As many columns at a time as have their sums in 64 MiB.
+  const std::int64_t at_a_time = std::max<std::int64_t>(
+      (std::int64_t{16} << 20) / most / kTokenSumThreads * kTokenSumThreads, kTokenSumThreads);
   device::Workspace::Frame frame(exec.gpu->workspace());
-  float* const partial = frame.take<float>(most * num_columns);
-  launch(exec, {most, ceil_div(num_columns, std::int64_t{kTokenSumThreads})}, kTokenSumThreads, 0,
-         token_blocks_kernel<Columns>, partial, blocks, num_columns, columns);
-  launch(exec, {ceil_div(num_columns, std::int64_t{kTokenFoldColumns})}, kTokenSumThreads, 0,
-         token_fold_kernel<Columns>, partial, blocks, num_columns, columns);
+  float* const partial = frame.take<float>(most * std::min(at_a_time, num_columns));
+  for (std::int64_t first = 0; first < num_columns; first += at_a_time) {
+    const std::int64_t count = std::min(at_a_time, num_columns - first);
+    launch(exec, {most, ceil_div(count, std::int64_t{kTokenSumThreads})}, kTokenSumThreads, 0,
+           token_blocks_kernel<Columns>, partial, blocks, first, count, columns);
+    launch(exec, {ceil_div(count, std::int64_t{kTokenFoldColumns})}, kTokenSumThreads, 0,
+           token_fold_kernel<Columns>, partial, blocks, first, count, columns);
+  }
 }
 
 }  // namespace rlk::gpu

@@ -142,14 +142,14 @@ RLK_DEVICE void add_to_row(float (&acc)[kN / 2], int limit, GrowingRow<kEntropy>
   // A z of -2^12 or less is below the four bins then, and its t below theirs.
   const bool plain = limit >= kN && zero == 0.0f && own.z_max < 0x1p12f && own.z_max > -0x1p11f;
   if (__all_sync(~0u, plain)) {
-    const std::int32_t lowest =
-        std::bit_cast<std::int32_t>(numerics::kRoundMagic) + 16 * (own.bin - 3);
+    const auto lowest = std::bit_cast<std::uint32_t>(numerics::kRoundMagic) +
+                        16 * static_cast<std::uint32_t>(own.bin - 3);
     NeighbourSums s, e;
     RLK_UNROLL
     for (int j = 0; j < kN / 4; ++j) {
       const PlainTerm term(acc[at(j)]);
       const float q = term.power() * 0x1p24f;
-      const std::int32_t k = std::bit_cast<std::int32_t>(term.t) - lowest;
+      const auto k = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(term.t) - lowest);
       const NeighbourSums::Units units(k);
       s.add(static_cast<std::uint32_t>(q), units);
       if constexpr (kEntropy) {

@@ -259,8 +259,9 @@ bool vendor_gemm(Exec& exec, const GemmArgs& args) {
   if (!library) return false;
   const GemmShape s = GemmShape::of(exec, args);
   const auto* const most = std::lower_bound(kMostRows.begin(), kMostRows.end(), s.m);
-  if (s.m == 0 || most == kMostRows.end() || s.leaves != 1 || args.bias || !reads_whole(args.a) ||
-      !reads_whole(args.b) || !reads_whole(args.c)) {
+  if (s.m == 0 || most == kMostRows.end() || s.leaves != 1 || args.bias ||
+      args.a.dtype != DType::kBF16 || !reads_whole(args.a) || !reads_whole(args.b) ||
+      !reads_whole(args.c)) {
     return false;
   }
   const Entry* const entry = plans().find(library, {s.n, s.k, args.c.dtype});
