@@ -109,7 +109,7 @@ class IsaCheck(unittest.TestCase):
         source = "KERNEL(k)(float* x) { x[0] = x[1] * x[2] + x[3]; }"
         self.assertEqual(self.check(source, name="two_roundings")[0], 0)
         self.refused("fma", "v_fma", source, "-ffp-contract=fast", name="two_roundings")
-        self.refused("fma", "v_fma", source, "-ffp-contract=fast", name="residual_add",
+        self.refused("fma", "v_fma", source, "-ffp-contract=fast", name="two_roundings",
                      target="gfx1100")
 
     def test_a_dot_product_is_refused(self):

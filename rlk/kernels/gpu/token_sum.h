@@ -24,8 +24,8 @@ struct TokenBlocks {
   int size;
 
   RLK_DEVICE int blocks_of(int sample) const {
-    return static_cast<int>(
-        divide(cu_seqlens(sample + 1) - cu_seqlens(sample) + std::int64_t{size} - 1, size));
+    const int tokens = cu_seqlens(sample + 1) - cu_seqlens(sample);
+    return static_cast<int>(static_cast<unsigned>(tokens + size - 1) / static_cast<unsigned>(size));
   }
   RLK_DEVICE int count() const {
     int sum = 0;
