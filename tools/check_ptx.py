@@ -5,8 +5,8 @@
 
 Every float operation must name its rounding (`mul.rn.f32`): the assembler may fuse a bare `mul.f32`
 with an addition, but never one with `.rn`. No approximate operation, no flushing of subnormals, no
-atomic operation on floats. A file named residual_add has no product at all, so an `fma` in it would
-be one that nobody wrote.
+atomic operation on floats. The kernels residual_add of f32 have no product at all, so an `fma` in
+one would be one that nobody wrote.
 """
 import re
 import sys
@@ -21,24 +21,29 @@ RULES = [
     ("adds floats in no order", re.compile(r"^(?:red|atom)\.\S*f(?:16|16x2|32|64)\b")),
 ]
 
+NO_PRODUCT = "residual_add_kernelIf"  # in the name of a kernel
+UNWRITTEN = [("an fma that nobody wrote", re.compile(r"^fma\."))]
+
 
 def instructions(text):
+    """Line number, kernel and opcode of each."""
+    kernel = ""
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("//", 1)[0].strip()
+        entry = re.search(r"\.entry\s+(\w+)", line)
+        if entry:
+            kernel = entry.group(1)
         line = re.sub(r"^@!?%\w+\s+", "", line)  # a predicate
         if line and not line.startswith((".", "{", "}", "$")):
-            yield number, line.split()[0].rstrip(";")
+            yield number, kernel, line.split()[0].rstrip(";")
 
 
 def main():
     found = checked = 0
     for name in sys.argv[1:]:
-        rules = RULES
-        if "residual_add" in Path(name).name:
-            rules = RULES + [("an fma that nobody wrote", re.compile(r"^fma\."))]
-        for number, instruction in instructions(Path(name).read_text(encoding="utf-8")):
+        for number, kernel, instruction in instructions(Path(name).read_text(encoding="utf-8")):
             checked += 1
-            for what, pattern in rules:
+            for what, pattern in RULES + (UNWRITTEN if NO_PRODUCT in kernel else []):
                 if pattern.search(instruction):
                     print(f"{name}:{number}: {instruction}: {what}")
                     found += 1
