@@ -55,6 +55,7 @@ asan: setup
 cuda:
 	@test -f build-cuda/build.ninja || cmake --preset cuda
 	@cmake --build --preset cuda -j $(JOBS)
+	@ctest --test-dir build-cuda -R '^ptx$$' --output-on-failure
 
 hip:
 	@tools/setup_debian hip
